@@ -1,0 +1,138 @@
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// node is one broker and controller of a local cluster.
+type node struct {
+	id    int
+	ports nodePorts
+	dir   string
+	args  []string // of java
+
+	mu      sync.Mutex // guards what follows
+	process *process   // nil before the first start
+	paused  bool
+}
+
+func (n *node) addr() string   { return net.JoinHostPort("127.0.0.1", strconv.Itoa(n.ports.client)) }
+func (n *node) log() string    { return filepath.Join(n.dir, "broker.log") }
+func (n *node) config() string { return filepath.Join(n.dir, "server.properties") }
+func (n *node) data() string   { return filepath.Join(n.dir, "data") }
+
+// newNode writes a node's directory and makes its command line.
+func newNode(inst *installation, spec Spec, id int, ports []nodePorts, dir string, sec *security, jvm []string) (*node, error) {
+	n := &node{id: id, ports: ports[id-1], dir: filepath.Join(dir, "node"+strconv.Itoa(id))}
+	if err := os.Mkdir(n.dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(n.config(), []byte(serverProperties(spec, id, ports, n.data(), sec)), 0o600); err != nil {
+		return nil, err
+	}
+	if spec.JVM != "" {
+		n.args = append(n.args, strings.Fields(spec.JVM)...)
+	} else {
+		n.args = append(n.args, fmt.Sprintf("-Xmx%dm", spec.heap()))
+		n.args = append(n.args, fastJVM...)
+		if inst.archive != "" {
+			n.args = append(n.args, "-XX:SharedArchiveFile="+inst.archive)
+		}
+	}
+	n.args = append(n.args, jvm...)
+	if spec.atLeast(4, 0) {
+		n.args = append(n.args, simpleLogger...)
+	} else {
+		file := filepath.Join(n.dir, "log4j.properties")
+		if err := os.WriteFile(file, []byte(log4jProperties), 0o600); err != nil {
+			return nil, err
+		}
+		n.args = append(n.args, "-Dlog4j.configuration=file:"+file)
+	}
+	n.args = append(n.args, "-cp", inst.classpath, "kafka.Kafka", n.config())
+	return n, nil
+}
+
+// format prepares the node's data directory.
+func (n *node) format(ctx context.Context, inst *installation, spec Spec, clusterID string, sec *security) error {
+	args := []string{"format", "-t", clusterID, "-c", n.config()}
+	for _, f := range spec.features() {
+		args = append(args, "--feature", f)
+	}
+	if sec != nil {
+		args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", scramName, superUser, sec.password(superUser)))
+	}
+	_, err := run(ctx, n.dir, inst.java, inst.command("kafka.tools.StorageTool", args...)...)
+	return err
+}
+
+// start runs the node; its log goes on where it was.
+func (n *node) start(java string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.process != nil {
+		select {
+		case <-n.process.exited:
+		default:
+			return fmt.Errorf("kafkatest: node %d is running", n.id)
+		}
+	}
+	log, err := os.OpenFile(n.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the child has its own
+	cmd := exec.Command(java, n.args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = n.dir, log, log
+	p, err := start(cmd)
+	if err != nil {
+		return fmt.Errorf("kafkatest: node %d: %w", n.id, err)
+	}
+	n.process, n.paused = p, false
+	return nil
+}
+
+// running answers the node's process, or an error if it has none that lives.
+func (n *node) running() (*process, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.process == nil {
+		return nil, fmt.Errorf("kafkatest: node %d is not running", n.id)
+	}
+	select {
+	case <-n.process.exited:
+		return nil, fmt.Errorf("kafkatest: node %d is not running (%v)", n.id, n.process.err)
+	default:
+		return n.process, nil
+	}
+}
+
+// reachable tells whether the node lives and is not stopped.
+func (n *node) reachable() bool {
+	_, err := n.running()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return err == nil && !n.paused
+}
+
+// failure adds the end of the node's log to err.
+func (n *node) failure(err error) error {
+	return errors.Join(fmt.Errorf("kafkatest: node %d: %w", n.id, err), errors.New(n.logTail(40)))
+}
+
+func (n *node) logTail(lines int) string {
+	b, err := os.ReadFile(n.log())
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("node %d logged:\n%s", n.id, tail(string(b), lines))
+}
