@@ -102,25 +102,54 @@ func TestBeatTimes(t *testing.T) {
 func TestDeadlineMoment(t *testing.T) {
 	const s = time.Second
 	tests := []struct {
-		name string
-		beat []step
-		ends float64
+		name     string
+		interval time.Duration
+		beat     []step
+		ends     time.Duration
+		last     error
 	}{
-		{"from Start if there never was a success", []step{{err: errBoom}}, 10},
-		{"from Start if the first beat hangs", []step{{takes: time.Hour}}, 10},
-		{"from the call of the last success, not its answer", []step{{takes: 1500 * time.Millisecond}, {takes: time.Hour}}, 12},
-		{"a success after a miss resets it", []step{{err: errBoom}, {}, {err: errBoom}}, 14},
-		{"a success that comes after it is too late", []step{{takes: 8500 * time.Millisecond, rude: true}, {}}, 10.5},
+		{"from Start if there never was a success", 2 * s, []step{{err: errBoom}}, 10 * s, errBoom},
+		{"and not a moment later because of the last try", 4 * s, []step{{err: errBoom}}, 10 * s, errBoom},
+		{"from Start if the first beat hangs", 2 * s, []step{{takes: time.Hour}}, 10 * s, nil},
+		{"from the call of the last success, not its answer", 2 * s, []step{{takes: 1500 * time.Millisecond}, {takes: time.Hour}}, 12 * s, nil},
+		{"a success after a miss resets it", 2 * s, []step{{err: errBoom}, {}, {takes: time.Hour}}, 14 * s, nil},
+		{"a success that comes after it is too late", 2 * s, []step{{takes: 8500 * time.Millisecond, rude: true}, {}}, 10500 * time.Millisecond, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				beats := newScript(tt.beat...)
-				l := heartbeat.Start(t.Context(), 2*s, 10*s, beats.beat)
+				l := heartbeat.Start(t.Context(), tt.interval, 10*s, beats.beat)
 				<-l.Done()
-				require.InDelta(t, tt.ends, beats.now(), 1e-6)
+				require.Equal(t, tt.ends, time.Since(beats.start))
 				require.ErrorIs(t, l.Err(), heartbeat.ErrDeadline)
+				if tt.last == nil {
+					require.Equal(t, heartbeat.ErrDeadline, l.Err(), "no miss since the last success")
+				} else {
+					require.ErrorIs(t, l.Err(), tt.last)
+				}
 			})
+		})
+	}
+}
+
+// foreignContext is not a context of package context, which therefore needs a
+// goroutine to watch it for as long as a child lives.
+type foreignContext struct {
+	context.Context
+	done chan struct{}
+}
+
+func (c foreignContext) Done() <-chan struct{} { return c.done }
+
+func TestEndedLoopLeavesItsContextAlone(t *testing.T) {
+	for _, err := range []error{errBoom, heartbeat.Permanent(errBoom)} {
+		// The bubble fails if a goroutine is left when this returns.
+		synctest.Test(t, func(t *testing.T) {
+			ctx := foreignContext{context.Background(), make(chan struct{})}
+			l := heartbeat.Start(ctx, time.Second, 3*time.Second, newScript(step{err: err}).beat)
+			<-l.Done()
+			require.ErrorIs(t, l.Err(), errBoom)
 		})
 	}
 }
