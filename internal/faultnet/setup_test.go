@@ -1,0 +1,121 @@
+package faultnet_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
+
+	"github.com/ktxn/ktxn/internal/faultnet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	produceKey         int16 = 0
+	metadataKey        int16 = 3
+	findCoordinatorKey int16 = 10
+	apiVersionsKey     int16 = 18
+	initKey            int16 = 22
+	endTxnKey          int16 = 26
+)
+
+// longTime bounds what must happen; no test waits for it to pass.
+const longTime = 30 * time.Second
+
+// world is a cluster, a network to it, and a client on that network.
+type world struct {
+	t       *testing.T
+	ctx     context.Context
+	cluster *kfake.Cluster
+	net     *faultnet.Net
+	client  *kgo.Client
+	seen    [100]atomic.Int64 // requests that the brokers saw, by key
+}
+
+func newWorld(t *testing.T, brokers int, opts ...kfake.Opt) *world {
+	t.Helper()
+	opts = append([]kfake.Opt{kfake.NumBrokers(brokers), kfake.SeedTopics(2, "topic")}, opts...)
+	cluster, err := kfake.NewCluster(opts...)
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+
+	w := &world{t: t, cluster: cluster, net: faultnet.New()}
+	t.Cleanup(w.net.Close)
+	cluster.Control(func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		w.seen[req.Key()].Add(1)
+		return nil, nil, false
+	})
+	var cancel context.CancelFunc
+	w.ctx, cancel = context.WithTimeout(t.Context(), longTime)
+	t.Cleanup(cancel)
+	w.client = w.newClient()
+	require.NoError(t, w.client.Ping(w.ctx))
+	return w
+}
+
+// newClient returns a client on the world's network.
+func (w *world) newClient(opts ...kgo.Opt) *kgo.Client {
+	w.t.Helper()
+	cl, err := kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(w.cluster.ListenAddrs()...),
+		kgo.Dialer(w.net.Dial),
+		kgo.DisableClientMetrics(),
+	}, opts...)...)
+	require.NoError(w.t, err)
+	w.t.Cleanup(cl.Close)
+	return cl
+}
+
+// ask sends one request to node 0, one attempt.
+func (w *world) ask(req kmsg.Request) (kmsg.Response, error) {
+	return w.client.Broker(0).Request(w.ctx, req)
+}
+
+// initTxn asks for a producer id under a transactional id: each one that is
+// applied moves the epoch by one.
+func (w *world) initTxn() (*kmsg.InitProducerIDResponse, error) {
+	resp, err := w.ask(initRequest())
+	if err != nil {
+		return nil, err
+	}
+	return resp.(*kmsg.InitProducerIDResponse), nil
+}
+
+func initRequest() *kmsg.InitProducerIDRequest {
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.TransactionalID = kmsg.StringPtr("txn")
+	req.TransactionTimeoutMillis = 60_000
+	req.ProducerID = -1
+	req.ProducerEpoch = -1
+	return req
+}
+
+// epoch applies one more InitProducerId and returns the epoch it gave.
+func (w *world) epoch() int16 {
+	w.t.Helper()
+	resp, err := w.initTxn()
+	require.NoError(w.t, err)
+	require.Zero(w.t, resp.ErrorCode)
+	return resp.ProducerEpoch
+}
+
+// last returns the newest log entry of a key.
+func (w *world) last(key int16) faultnet.Request {
+	w.t.Helper()
+	log := w.net.Log()
+	for i := len(log) - 1; i >= 0; i-- {
+		if log[i].Key == key {
+			return log[i]
+		}
+	}
+	w.t.Fatalf("no request of key %d in the log", key)
+	return faultnet.Request{}
+}
