@@ -116,6 +116,21 @@ func (n *node) running() (*process, error) {
 	}
 }
 
+// signal pauses or resumes the node.
+func (n *node) signal(send func(*os.Process) error, paused bool) error {
+	p, err := n.running()
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := send(p.Process); err != nil {
+		return fmt.Errorf("kafkatest: node %d: %w", n.id, err)
+	}
+	n.paused = paused
+	return nil
+}
+
 // reachable tells whether the node lives and is not stopped.
 func (n *node) reachable() bool {
 	_, err := n.running()

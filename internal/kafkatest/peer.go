@@ -2,6 +2,7 @@ package kafkatest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -27,6 +28,17 @@ func (c *Cluster) eachNode(ctx context.Context, f func(context.Context, peer) er
 		}
 	}
 	return nil
+}
+
+// anyNode calls f for the first node, in the order of ids, that this process does
+// not know to be killed or stopped.
+func (c *Cluster) anyNode(ctx context.Context, f func(context.Context, peer) error) error {
+	for i := range c.seeds {
+		if c.nodes == nil || c.nodes[i].reachable() {
+			return c.onNode(ctx, i+1, f)
+		}
+	}
+	return errors.New("kafkatest: no node is running")
 }
 
 // onNode calls f for one node.

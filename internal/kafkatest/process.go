@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -68,9 +69,21 @@ func run(ctx context.Context, dir, name string, args ...string) (stdout []byte, 
 	}
 	if p.err != nil {
 		said := strings.TrimSpace(tail(diag.String(), 60) + "\n" + tail(out.String(), 60))
-		return nil, errors.Join(fmt.Errorf("kafkatest: %s %s: %w", name, strings.Join(args, " "), p.err), errors.New(said))
+		return nil, errors.Join(fmt.Errorf("kafkatest: %s: %w", commandLine(name, args), p.err), errors.New(said))
 	}
 	return []byte(out.String()), nil
+}
+
+// commandLine is for people: without the long classpath.
+func commandLine(name string, args []string) string {
+	words := []string{filepath.Base(name)}
+	for _, a := range args {
+		if len(a) > 200 {
+			a = "..."
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
 }
 
 // tail is the last n lines of s.

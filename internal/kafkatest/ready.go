@@ -14,9 +14,15 @@ import (
 // pollEvery is how often a state that nobody announces is asked for.
 const pollEvery = 20 * time.Millisecond
 
-// poll calls f until it answers nil, or ctx ends: the error then says what f
-// answered last.
+// pollTime bounds every wait for a cluster that runs, so that no test hangs whose
+// context has no deadline.
+const pollTime = time.Minute
+
+// poll calls f until it answers nil, or ctx or pollTime ends: the error then says
+// what f answered last.
 func poll(ctx context.Context, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, pollTime)
+	defer cancel()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	var last error

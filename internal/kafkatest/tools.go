@@ -22,6 +22,16 @@ func (e *MissingError) Error() string {
 	return fmt.Sprintf("kafkatest: a real broker needs %s: %s", e.Tool, e.Reason)
 }
 
+// Available answers nil when the programs that a broker needs are there, and a
+// [*MissingError] when one is not.
+func Available(ctx context.Context) error {
+	if _, _, err := findJava(ctx); err != nil {
+		return err
+	}
+	_, err := findMaven()
+	return err
+}
+
 var javaVersion = regexp.MustCompile(`^\S+ (\d+)`)
 
 // findJava answers the path of Java 17 or newer, and what it says of itself.
