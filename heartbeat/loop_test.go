@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ktxn/ktxn/heartbeat"
@@ -162,17 +163,17 @@ func TestBeatContext(t *testing.T) {
 		calls := 0
 		l := heartbeat.Start(ctx, 2*time.Second, 10*time.Second, func(ctx context.Context) (time.Duration, error) {
 			calls++
-			require.Equal(t, "v", ctx.Value(key{}), "values of the context given to Start")
+			assert.Equal(t, "v", ctx.Value(key{}), "values of the context given to Start")
 			deadline, ok := ctx.Deadline()
-			require.True(t, ok)
+			assert.True(t, ok)
 			if calls == 1 {
-				require.Equal(t, 10*time.Second, deadline.Sub(start))
+				assert.Equal(t, 10*time.Second, deadline.Sub(start))
 				return 0, nil
 			}
-			require.Equal(t, 12*time.Second, deadline.Sub(start), "two seconds after the first success")
+			assert.Equal(t, 12*time.Second, deadline.Sub(start), "two seconds after the first success")
 			<-ctx.Done()
-			require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
-			require.ErrorIs(t, context.Cause(ctx), heartbeat.ErrDeadline)
+			assert.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+			assert.ErrorIs(t, context.Cause(ctx), heartbeat.ErrDeadline)
 			return 0, ctx.Err()
 		})
 		<-l.Done()

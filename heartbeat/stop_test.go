@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ktxn/ktxn/heartbeat"
@@ -21,7 +22,7 @@ func TestStopJoinsARunningBeat(t *testing.T) {
 		l := heartbeat.Start(t.Context(), time.Second, 10*time.Second, func(ctx context.Context) (time.Duration, error) {
 			close(started)
 			<-ctx.Done()
-			require.ErrorIs(t, context.Cause(ctx), heartbeat.ErrStopped)
+			assert.ErrorIs(t, context.Cause(ctx), heartbeat.ErrStopped)
 			time.Sleep(100 * time.Millisecond) // what it takes to clean up
 			ended = true
 			return 0, ctx.Err()
@@ -31,7 +32,7 @@ func TestStopJoinsARunningBeat(t *testing.T) {
 		for range 5 {
 			stops.Go(func() {
 				l.Stop()
-				require.True(t, ended, "Stop returned while the beat was running")
+				assert.True(t, ended, "Stop returned while the beat was running")
 			})
 		}
 		stops.Wait()

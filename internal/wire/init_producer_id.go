@@ -78,7 +78,10 @@ func (v *InitProducerIDRequest) MaxVersion() int16 {
 // went out, hence that nothing was applied: a kgo client sets the version
 // right before it encodes, and encodes again only if not a byte of the
 // earlier encoding was written.
-func (v *InitProducerIDRequest) Unreadable() bool { return v.Version < v.NeededVersion() }
+func (v *InitProducerIDRequest) Unreadable() bool {
+	needed := v.NeededVersion()
+	return needed > 0 && v.Version < needed
+}
 
 // AppendTo appends the body, or nothing if the version set is Unreadable.
 //

@@ -150,7 +150,7 @@ func (t *tracked) MaxVersion() int16 {
 	return v
 }
 
-// minVersion is the lowest version that may be written.
+// minVersion is the lowest version that may be written, 0 if any may.
 func (t *tracked) minVersion() int16 {
 	v := t.required
 	if t.needed != nil {
@@ -168,7 +168,8 @@ func (t *tracked) SetVersion(version int16) {
 
 // judge notes whether the version set is too low.
 func (t *tracked) judge() (tooOld bool) {
-	tooOld = t.req.GetVersion() < t.minVersion()
+	needed := t.minVersion()
+	tooOld = needed > 0 && t.req.GetVersion() < needed
 	t.tooOld.Store(tooOld)
 	return tooOld
 }
