@@ -1,7 +1,6 @@
 package faultnet_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"os"
@@ -133,8 +132,7 @@ func TestDelayHoldsTheAnswerUntilRelease(t *testing.T) {
 	before := w.epoch()
 	inj := w.net.Inject(onInit(faultnet.Delay))
 
-	answer := make(chan int16, 1)
-	go func() { answer <- w.epoch() }()
+	answer := w.epochLater()
 	require.NoError(t, inj.WaitHits(w.ctx, 1))
 	// Another client sees the effect while the answer is held.
 	require.Eventually(t, func() bool { return w.seen[initKey].Load() == 2 }, longTime, time.Millisecond,
@@ -164,8 +162,7 @@ func TestDelayRequestHoldsTheRequest(t *testing.T) {
 	before := w.epoch()
 	inj := w.net.Inject(onInit(faultnet.DelayRequest))
 
-	answer := make(chan int16, 1)
-	go func() { answer <- w.epoch() }()
+	answer := w.epochLater()
 	require.NoError(t, inj.WaitHits(w.ctx, 1))
 	other := w.newClient() // on connections of its own
 	_, err := initRequest().RequestWith(w.ctx, other)
@@ -181,25 +178,14 @@ func TestDelayRequestIsDroppedWithItsConnection(t *testing.T) {
 	w := newWorld(t, 1)
 	before := w.epoch()
 	inj := w.net.Inject(onInit(faultnet.DelayRequest))
-	ctx, cancel := context.WithCancel(w.ctx)
-	done := make(chan error, 1)
-	go func() {
-		_, err := w.client.Broker(0).Request(ctx, initRequest())
-		done <- err
-	}()
-	require.NoError(t, inj.WaitHits(w.ctx, 1))
-	cancel()
-	require.Error(t, <-done)
-	require.NoError(t, waitDead(w, initKey))
+	conn, err := w.net.Dial(w.ctx, "tcp", w.cluster.ListenAddrs()[0])
+	require.NoError(t, err)
+	_, err = conn.Write(frameOf(1, initRequest()))
+	require.NoError(t, err)
+	require.Equal(t, 1, inj.Hits())
+	require.NoError(t, conn.Close())
 	inj.Release()
 	require.Equal(t, before+1, w.epoch())
-}
-
-// waitDead waits until the connection of the last request of key is gone.
-func waitDead(w *world, key int16) error {
-	other := w.net.Conns()
-	_ = other
-	return w.net.Wait(w.ctx, func([]faultnet.Request) bool { return w.net.Conns() <= 1 })
 }
 
 func TestDuplicateReachesTheBrokerTwice(t *testing.T) {
@@ -342,7 +328,8 @@ func TestProduceSurvivesEachCut(t *testing.T) {
 		t.Run(action.String(), func(t *testing.T) {
 			w := newWorld(t, 1)
 			inj := w.net.Inject(faultnet.Fault{Key: produceKey, Node: faultnet.Any, Skip: 1, Times: 2, Action: action})
-			cl := w.newClient(kgo.AlwaysRetryEOF(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+			cl := w.newClient(kgo.AlwaysRetryEOF(), kgo.MetadataMinAge(10*time.Millisecond),
+				kgo.RecordPartitioner(kgo.ManualPartitioner()))
 			for i := range 5 {
 				r := &kgo.Record{Topic: "topic", Value: []byte{byte(i)}}
 				require.NoError(t, cl.ProduceSync(w.ctx, r).FirstErr())

@@ -25,7 +25,7 @@ func (n *Net) AnswerFunc(key int16, fn func(req Request, code int16) (body []byt
 	n.answers[key] = fn
 }
 
-// buildAnswer returns the frame that tells code to the sender of req.
+// buildAnswer returns the frame that tells the fault's code to the sender of req.
 func (n *Net) buildAnswer(req Request, f *Fault) ([]byte, error) {
 	n.mu.Lock()
 	fn, brokers := n.answers[req.Key], n.brokers
@@ -35,7 +35,7 @@ func (n *Net) buildAnswer(req Request, f *Fault) ([]byte, error) {
 	}
 	kreq, err := req.Decode()
 	if err != nil {
-		return nil, fmt.Errorf("build answer: %w", err)
+		return nil, fmt.Errorf("faultnet: no answer without the request: %w", err)
 	}
 	resp := kreq.ResponseKind()
 	resp.SetVersion(kreq.GetVersion())
@@ -44,7 +44,12 @@ func (n *Net) buildAnswer(req Request, f *Fault) ([]byte, error) {
 	if f.Edit != nil {
 		f.Edit(kreq, resp)
 	}
-	return encodeAnswer(req, resp), nil
+	body := resp.AppendTo(nil)
+	if f.Code != 0 && f.Edit == nil && !carriesError(resp, body, f.Code) {
+		return nil, fmt.Errorf("faultnet: the answer to this %s v%d has no place for an error code",
+			kmsg.NameForKey(req.Key), req.Version)
+	}
+	return responseFrame(req.CorrelationID, req.flexibleAnswer(), body), nil
 }
 
 // rewriteAnswer returns the broker's answer after the fault's code and edit.
@@ -64,11 +69,7 @@ func (n *Net) rewriteAnswer(ex *exchange, frame []byte) ([]byte, error) {
 	if ex.hit.Edit != nil {
 		ex.hit.Edit(ex.req, resp)
 	}
-	return encodeAnswer(req, resp), nil
-}
-
-func encodeAnswer(req Request, resp kmsg.Response) []byte {
-	return responseFrame(req.CorrelationID, req.flexibleAnswer(), resp.AppendTo(nil))
+	return responseFrame(req.CorrelationID, req.flexibleAnswer(), resp.AppendTo(nil)), nil
 }
 
 // likeBroker gives an answer the values with which brokers accompany an error.

@@ -51,6 +51,7 @@ func topOnly(key, code int16) bool {
 // their names differ.
 var sources = map[string][]string{
 	"Topics":            {"TopicNames"},       // DeleteTopics up to v5
+	"Groups":            {"GroupIDs"},         // ShareGroupDescribe
 	"Coordinators":      {"CoordinatorKeys"},  // FindCoordinator
 	"TransactionStates": {"TransactionalIDs"}, // DescribeTransactions
 	"Results":           {"Creations", "Filters", "Users", "FeatureUpdates", "Upsertions"},
@@ -129,20 +130,37 @@ func setFirst(to, id reflect.Value) {
 
 // overwriteErrors sets every ErrorCode that a decoded answer has.
 func overwriteErrors(resp kmsg.Response, code int16) {
-	if r := structOf(resp); r.IsValid() {
-		overwrite(r, code)
-	}
+	eachError(structOf(resp), func(f reflect.Value) { f.SetInt(int64(code)) })
 }
 
-func overwrite(r reflect.Value, code int16) {
-	setInt16(r, "ErrorCode", code)
+// carriesError tells whether an answer still has the code once it is encoded in
+// its version.
+func carriesError(resp kmsg.Response, encoded []byte, code int16) bool {
+	again := resp.RequestKind().ResponseKind()
+	again.SetVersion(resp.GetVersion())
+	if again.ReadFrom(encoded) != nil {
+		return false
+	}
+	found := false
+	eachError(structOf(again), func(f reflect.Value) { found = found || f.Int() == int64(code) })
+	return found
+}
+
+// eachError calls fn with every ErrorCode at and below r.
+func eachError(r reflect.Value, fn func(reflect.Value)) {
+	if !r.IsValid() {
+		return
+	}
+	if f := field(r, "ErrorCode"); f.IsValid() && f.Kind() == reflect.Int16 && f.CanSet() {
+		fn(f)
+	}
 	for _, f := range reflect.VisibleFields(r.Type()) {
 		v, err := r.FieldByIndexErr(f.Index)
 		if err != nil || !f.IsExported() || v.Kind() != reflect.Slice || f.Type.Elem().Kind() != reflect.Struct {
 			continue
 		}
 		for i := range v.Len() {
-			overwrite(v.Index(i), code)
+			eachError(v.Index(i), fn)
 		}
 	}
 }

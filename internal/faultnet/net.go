@@ -151,9 +151,6 @@ func (n *Net) admit(ctx context.Context, network, addr string) error {
 		case <-healed:
 		case <-n.closed:
 		case <-ctx.Done():
-			if context.Cause(ctx) == context.DeadlineExceeded {
-				return dialError(network, os.ErrDeadlineExceeded)
-			}
 			return dialError(network, context.Cause(ctx))
 		}
 	}

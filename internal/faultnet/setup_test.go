@@ -2,6 +2,9 @@ package faultnet_test
 
 import (
 	"context"
+	"encoding/binary"
+	"io"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -107,6 +110,20 @@ func (w *world) epoch() int16 {
 	return resp.ProducerEpoch
 }
 
+// epochLater is epoch in the background; the channel gives -1 if it failed.
+func (w *world) epochLater() <-chan int16 {
+	done := make(chan int16, 1)
+	go func() {
+		resp, err := w.initTxn()
+		if err != nil || resp.ErrorCode != 0 {
+			done <- -1
+			return
+		}
+		done <- resp.ProducerEpoch
+	}()
+	return done
+}
+
 // last returns the newest log entry of a key.
 func (w *world) last(key int16) faultnet.Request {
 	w.t.Helper()
@@ -118,4 +135,48 @@ func (w *world) last(key int16) faultnet.Request {
 	}
 	w.t.Fatalf("no request of key %d in the log", key)
 	return faultnet.Request{}
+}
+
+// frameOf encodes a request as a client does.
+func frameOf(corr int32, req kmsg.Request) []byte {
+	return kmsg.NewRequestFormatter(kmsg.FormatterClientID("raw")).AppendRequest(nil, req, corr)
+}
+
+// at sets the version of a request.
+func at[R kmsg.Request](version int16, req R) R {
+	req.SetVersion(version)
+	return req
+}
+
+// readFrame reads one answer: its correlation id and what follows it.
+func readFrame(t *testing.T, r io.Reader) (corr int32, body []byte) {
+	t.Helper()
+	head := make([]byte, 8)
+	_, err := io.ReadFull(r, head)
+	require.NoError(t, err)
+	body = make([]byte, binary.BigEndian.Uint32(head)-4)
+	_, err = io.ReadFull(r, body)
+	require.NoError(t, err)
+	return int32(binary.BigEndian.Uint32(head[4:])), body
+}
+
+// answerFrame is an answer with any body.
+func answerFrame(corr int32, body string) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(4+len(body)))
+	b = binary.BigEndian.AppendUint32(b, uint32(corr))
+	return append(b, body...)
+}
+
+// pipe is a connection over the network to a broker that the test plays.
+func pipe(t *testing.T, opts ...faultnet.Option) (nw *faultnet.Net, client, broker net.Conn) {
+	t.Helper()
+	client, broker = net.Pipe()
+	nw = faultnet.New(append(opts, faultnet.WithDialer(func(context.Context, string, string) (net.Conn, error) {
+		return client, nil
+	}))...)
+	t.Cleanup(nw.Close)
+	t.Cleanup(func() { _ = broker.Close() })
+	client, err := nw.Dial(t.Context(), "tcp", "broker:9092")
+	require.NoError(t, err)
+	return nw, client, broker
 }

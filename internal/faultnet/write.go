@@ -34,15 +34,13 @@ var errSwallowed = errors.New("swallowed")
 func (c *conn) Write(p []byte) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	if c.out.err != nil {
-		return 0, c.out.err
-	}
-	for taken := 0; ; {
+	taken := 0
+	for {
 		if err := c.writable(); err != nil {
 			return taken, err
 		}
-		if taken == len(p) {
-			return taken, nil
+		if c.out.err != nil || taken == len(p) {
+			return taken, c.out.err
 		}
 		n, err := c.take(p[taken:])
 		taken += n
@@ -53,7 +51,7 @@ func (c *conn) Write(p []byte) (int, error) {
 			c.out.err = err
 			return taken, err
 		case taken == len(p):
-			return taken, nil
+			return taken, nil // although the connection may have ended since
 		}
 	}
 }
