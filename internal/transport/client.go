@@ -108,7 +108,8 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	c.readSettings(look)
-	c.lookup = &Lane{c: c, conns: newConns(c, func() (*kgo.Client, error) { return look, nil })}
+	c.lookup = &Lane{c: c, conns: newConns(c, nil)}
+	c.lookup.conns.cl = look // made already: Close must end it, used or not
 	for range o.CoordinatorLanes {
 		c.lanes = append(c.lanes, c.newLane())
 	}
