@@ -1,0 +1,314 @@
+package txnsession_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
+
+	"github.com/ktxn/ktxn/internal/faultnet"
+	"github.com/ktxn/ktxn/netclient"
+	"github.com/ktxn/ktxn/txnsession"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// kit is an embedded cluster, a network that breaks on command and a client.
+type kit struct {
+	t     *testing.T
+	seeds []string
+	net   *faultnet.Net
+	nc    *netclient.Client
+	raw   *kgo.Client // not through the network: the judge
+}
+
+const topic = "t"
+
+func newKit(t *testing.T, opts ...kfake.Opt) *kit {
+	t.Helper()
+	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1), kfake.SeedTopics(4, topic)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return kitOn(t, c.ListenAddrs())
+}
+
+func kitOn(t *testing.T, seeds []string, opts ...kgo.Opt) *kit {
+	t.Helper()
+	k := &kit{t: t, seeds: seeds, net: faultnet.New()}
+	t.Cleanup(func() { k.net.Close() })
+	k.nc = k.client(opts...)
+	raw, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.DisableClientMetrics())
+	require.NoError(t, err)
+	k.raw = raw
+	t.Cleanup(raw.Close)
+	return k
+}
+
+// client returns another netclient on the same network, as another process
+// would have.
+func (k *kit) client(opts ...kgo.Opt) *netclient.Client {
+	k.t.Helper()
+	nc, err := netclient.New(append([]kgo.Opt{kgo.SeedBrokers(k.seeds...), kgo.Dialer(k.net.Dial)}, opts...)...)
+	require.NoError(k.t, err)
+	k.t.Cleanup(nc.Close)
+	return nc
+}
+
+func (k *kit) session(id string, opts ...txnsession.Opt) *txnsession.Session {
+	k.t.Helper()
+	s, err := txnsession.New(k.nc, id, opts...)
+	require.NoError(k.t, err)
+	k.t.Cleanup(func() { _ = s.Close(context.Background()) })
+	return s
+}
+
+// ready returns an initialised session.
+func (k *kit) ready(id string, opts ...txnsession.Opt) *txnsession.Session {
+	k.t.Helper()
+	s := k.session(id, opts...)
+	require.NoError(k.t, s.Initialize(k.ctx(20*time.Second)))
+	return s
+}
+
+// open returns a session in a transaction with one record written.
+func (k *kit) open(id string, value string, opts ...txnsession.Opt) (*txnsession.Session, *rawWriter) {
+	k.t.Helper()
+	s := k.ready(id, opts...)
+	require.NoError(k.t, s.Begin(k.ctx(20*time.Second)))
+	w := k.writer(s)
+	require.NoError(k.t, w.write(0, value))
+	return s, w
+}
+
+func (k *kit) ctx(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	k.t.Cleanup(cancel)
+	return ctx
+}
+
+// committed reads what a reader that is not ours sees.
+func (k *kit) committed(parts ...int32) []string {
+	k.t.Helper()
+	return k.read(kgo.ReadCommitted(), parts...)
+}
+
+func (k *kit) read(level kgo.IsolationLevel, parts ...int32) []string {
+	k.t.Helper()
+	if len(parts) == 0 {
+		parts = []int32{0, 1, 2, 3}
+	}
+	var got []string
+	for _, p := range parts {
+		got = append(got, readPartition(k.t, k.seeds, topic, p, level)...)
+	}
+	return got
+}
+
+func readPartition(t *testing.T, seeds []string, topic string, p int32, level kgo.IsolationLevel) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.FetchIsolationLevel(level), kgo.FetchMaxWait(50*time.Millisecond),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {p: kgo.NewOffset().AtStart()}}), kgo.KeepControlRecords(), kgo.DisableClientMetrics())
+	require.NoError(t, err)
+	defer cl.Close()
+	// The last stable offset for a committed reader, else the end.
+	req := kmsg.NewPtrListOffsetsRequest()
+	if level == kgo.ReadCommitted() {
+		req.IsolationLevel = 1
+	}
+	rt := kmsg.NewListOffsetsRequestTopic()
+	rt.Topic = topic
+	rp := kmsg.NewListOffsetsRequestTopicPartition()
+	rp.Partition, rp.Timestamp = p, -1
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(ctx, cl)
+	require.NoError(t, err)
+	require.Zero(t, resp.Topics[0].Partitions[0].ErrorCode)
+	end := resp.Topics[0].Partitions[0].Offset
+	var got []string
+	for next := int64(0); next < end; {
+		fs := cl.PollFetches(ctx)
+		require.NoError(t, fs.Err())
+		fs.EachRecord(func(r *kgo.Record) {
+			next = r.Offset + 1
+			if r.Offset < end && !r.Attrs.IsControl() {
+				got = append(got, string(r.Value))
+			}
+		})
+		if next == 0 && fs.Empty() { // only control records are left out below
+			next = 0
+		}
+		if level == kgo.ReadCommitted() && fs.Empty() {
+			break // what follows is aborted or open
+		}
+	}
+	return got
+}
+
+// describe asks the coordinator, not through our code.
+func (k *kit) describe(id string) kmsg.DescribeTransactionsResponseTransactionState {
+	k.t.Helper()
+	req := kmsg.NewPtrDescribeTransactionsRequest()
+	req.TransactionalIDs = []string{id}
+	resp, err := req.RequestWith(k.ctx(10*time.Second), k.raw)
+	require.NoError(k.t, err)
+	require.Len(k.t, resp.TransactionStates, 1)
+	return resp.TransactionStates[0]
+}
+
+func (k *kit) requests(key kmsg.Key) int { return k.net.Requests(int16(key)) }
+
+// rawWriter is the simplest participant: one Produce at a time.
+type rawWriter struct {
+	k *kit
+	s *txnsession.Session
+
+	mu      sync.Mutex
+	txn     *txnsession.Txn
+	flushes int
+	settled []txnsession.Verdict
+	flush   func(context.Context) error
+	discard func(context.Context) error
+}
+
+func (k *kit) writer(s *txnsession.Session) *rawWriter { return &rawWriter{k: k, s: s} }
+
+func (w *rawWriter) Flush(ctx context.Context) error {
+	w.mu.Lock()
+	w.flushes++
+	fn := w.flush
+	w.mu.Unlock()
+	if fn != nil {
+		return fn(ctx)
+	}
+	return nil
+}
+
+func (w *rawWriter) Discard(ctx context.Context) error {
+	if w.discard != nil {
+		return w.discard(ctx)
+	}
+	return nil
+}
+
+func (w *rawWriter) Settle(v txnsession.Verdict) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.settled = append(w.settled, v)
+}
+
+func (w *rawWriter) write(part int32, values ...string) error {
+	txn, err := w.s.Enlist(w, txnsession.PhaseSend)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.txn = txn
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	seq, err := txn.Own(ctx, topic, [16]byte{}, part)
+	if err != nil {
+		return err
+	}
+	offset, err := w.k.produce(ctx, w.s.TransactionalID(), txn, part, seq, values...)
+	if err != nil {
+		txn.Fail(&txnsession.Error{Op: "produce", Err: err})
+		return err
+	}
+	txn.Advance(topic, [16]byte{}, part, int32(len(values)))
+	txn.Wrote(topic, part, offset)
+	return nil
+}
+
+type producerIdentity interface {
+	ProducerID() int64
+	ProducerEpoch() int16
+	TransactionVersion() int16
+}
+
+func (k *kit) produce(ctx context.Context, id string, who producerIdentity, part, seq int32, values ...string) (int64, error) {
+	req := kmsg.NewPtrProduceRequest()
+	req.TransactionID, req.Acks, req.TimeoutMillis = &id, -1, 5000
+	rt := kmsg.NewProduceRequestTopic()
+	rt.Topic = topic
+	rp := kmsg.NewProduceRequestTopicPartition()
+	rp.Partition, rp.Records = part, encodeBatch(who, seq, values)
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	for {
+		resp, err := pinned{req, who.TransactionVersion()}.send(ctx, k.raw)
+		if err != nil {
+			return 0, err
+		}
+		got := resp.Topics[0].Partitions[0]
+		err = kerr.ErrorForCode(got.ErrorCode)
+		if errors.Is(err, kerr.ConcurrentTransactions) && ctx.Err() == nil {
+			continue
+		}
+		return got.BaseOffset, err
+	}
+}
+
+// pinned keeps Produce at the versions of the rules and of names for topics.
+type pinned struct {
+	*kmsg.ProduceRequest
+	rules int16
+}
+
+func (p pinned) MaxVersion() int16 {
+	if p.rules < 2 {
+		return 11
+	}
+	return 12
+}
+
+func (p pinned) send(ctx context.Context, cl *kgo.Client) (*kmsg.ProduceResponse, error) {
+	meta, err := kmsg.NewPtrMetadataRequest().RequestWith(ctx, cl)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range meta.Topics {
+		for _, mp := range t.Partitions {
+			if *t.Topic == p.Topics[0].Topic && mp.Partition == p.Topics[0].Partitions[0].Partition {
+				resp, err := cl.Broker(int(mp.Leader)).Request(ctx, p)
+				if err != nil {
+					return nil, err
+				}
+				return resp.(*kmsg.ProduceResponse), nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("no leader")
+}
+
+func encodeBatch(who producerIdentity, seq int32, values []string) []byte {
+	now := time.Now().UnixMilli()
+	b := kmsg.RecordBatch{
+		PartitionLeaderEpoch: -1, Magic: 2, Attributes: 0x10, LastOffsetDelta: int32(len(values) - 1),
+		FirstTimestamp: now, MaxTimestamp: now, ProducerID: who.ProducerID(), ProducerEpoch: who.ProducerEpoch(),
+		FirstSequence: seq, NumRecords: int32(len(values)),
+	}
+	for i, v := range values {
+		r := kmsg.Record{OffsetDelta: int32(i), Value: []byte(v)}
+		r.Length = int32(len(r.AppendTo(nil)) - 1)
+		b.Records = r.AppendTo(b.Records)
+	}
+	b.Length = int32(len(b.AppendTo(nil)) - 12)
+	raw := b.AppendTo(nil)
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+	return raw
+}
