@@ -62,6 +62,7 @@ type lookup struct {
 // lookupError is a look-up that ended without a coordinator.
 type lookupError struct {
 	class Class
+	sent  bool // the request may have reached a broker
 	err   error
 }
 
@@ -89,10 +90,11 @@ func (d *directory) find(ctx context.Context, id string) (int32, error) {
 func (d *directory) findAll(ctx context.Context, ids []string) (map[string]int32, error) {
 	found := make(map[string]int32, len(ids))
 	var refused []error
+	var last error
 	for attempt := 1; ; attempt++ {
 		waits := d.enqueue(ids, found)
 		var again []string
-		var last error
+		sent := false
 		for id, l := range waits {
 			select {
 			case <-l.done:
@@ -106,7 +108,7 @@ func (d *directory) findAll(ctx context.Context, ids []string) (map[string]int32
 			case l.err == nil:
 				found[id] = l.node
 			case errors.As(l.err, &le) && le.class.Retries():
-				again, last = append(again, id), l.err
+				again, last, sent = append(again, id), l.err, sent || le.sent
 			default:
 				refused = append(refused, l.err)
 			}
@@ -116,7 +118,7 @@ func (d *directory) findAll(ctx context.Context, ids []string) (map[string]int32
 		}
 		ids = again
 		wait := d.c.backoff(attempt)
-		d.c.retried(Retry{Key: keyFindCoordinator, Node: -1, Attempt: attempt, Backoff: wait, MaybeSent: true, Err: last})
+		d.c.retried(Retry{Key: keyFindCoordinator, Node: -1, Attempt: attempt, Backoff: wait, MaybeSent: sent, Err: last})
 		if err := sleep(ctx, wait, d.c.Done()); err != nil {
 			if ctx.Err() != nil {
 				err = ended(ctx, last)
@@ -205,5 +207,5 @@ func (c *Client) Coordinators(ctx context.Context, ids []string) (map[string]int
 
 // notPlaced is the error for an id that an answer left out, or gave no node.
 func notPlaced(id string) error {
-	return &lookupError{ClassRetriable, fmt.Errorf("%w: no broker given for %q", kerr.CoordinatorNotAvailable, id)}
+	return &lookupError{ClassRetriable, true, fmt.Errorf("%w: no broker given for %q", kerr.CoordinatorNotAvailable, id)}
 }

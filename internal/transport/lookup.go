@@ -75,7 +75,7 @@ func (d *directory) settleCode(id string, node int32, code int16, msg *string) {
 		if msg != nil {
 			text = *msg
 		}
-		d.settle(id, -1, &lookupError{d.c.classify(keyFindCoordinator, code).Class, codeError(code, text)})
+		d.settle(id, -1, &lookupError{d.c.classify(keyFindCoordinator, code).Class, true, codeError(code, text)})
 	case node < 0:
 		d.settle(id, -1, notPlaced(id))
 	default:
@@ -107,5 +107,5 @@ func (c *Client) askAny(req *kmsg.FindCoordinatorRequest) (*kmsg.FindCoordinator
 		class, err = c.whyNotSent(c.ctx, -1, keyFindCoordinator, err)
 	}
 	cs.next()
-	return nil, &lookupError{class, err}
+	return nil, &lookupError{class, t.Written(), err}
 }
