@@ -1,0 +1,403 @@
+package writer_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// reply is what a handler makes of a request instead of what the fake broker
+// would answer.
+type reply struct {
+	apply  bool                              // append it first, as usual
+	code   int16                             // for every partition
+	edit   func(*kmsg.ProduceResponse)       // a last change to the answer
+	err    error                             // no answer at all
+	unsent bool                              // nor a byte written
+	wait   <-chan struct{}                   // before anything
+	codes  func(topic string, p int32) int16 // for single partitions
+	noResp bool                              // an empty answer
+}
+
+// fakeLane is the brokers' side: it encodes requests in order, checks them as a
+// broker does and appends them.
+type fakeLane struct {
+	mu       sync.Mutex
+	version  int16
+	delay    time.Duration
+	handle   func(node int32, n int, req *kmsg.ProduceRequest) *reply // nil: as usual
+	nodes    map[int32]*fakeNode
+	logs     map[string]*fakeLog
+	names    map[[16]byte]string
+	leader   func(topic string, p int32) int32 // nil: whoever is asked
+	faults   []error                           // rules that a request broke
+	requests []sent
+	flying   int
+	maxFly   int
+	closed   bool
+}
+
+type sent struct {
+	node    int32
+	version int16
+	batches []sentBatch
+}
+
+type sentBatch struct {
+	topic     string
+	partition int32
+	seq       int32
+	n         int
+	epoch     int16
+}
+
+type fakeNode struct {
+	calls   []call
+	running bool
+	queue   chan call
+	served  chan struct{}
+}
+
+type call struct {
+	req     kmsg.Request
+	written func()
+	done    func(kmsg.Response, bool, error)
+	body    *kmsg.ProduceRequest
+	version int16
+	n       int
+}
+
+// fakeLog is a partition with its producer state.
+type fakeLog struct {
+	epoch   int16
+	next    int32
+	started bool
+	records []kmsg.Record
+	values  []string
+	recent  []sentBatch
+	offsets []int64
+	maxSize int
+}
+
+func newFakeLane(c *fakeCluster) *fakeLane {
+	l := &fakeLane{version: 13, nodes: make(map[int32]*fakeNode), logs: make(map[string]*fakeLog), names: make(map[[16]byte]string)}
+	for name, t := range c.topics {
+		l.names[t.ID] = name
+	}
+	return l
+}
+
+func (l *fakeLane) Produce(node int32, req kmsg.Request, written func(), done func(kmsg.Response, bool, error)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.nodes[node]
+	if n == nil {
+		n = &fakeNode{}
+		l.nodes[node] = n
+	}
+	n.calls = append(n.calls, call{req: req, written: written, done: done})
+	if !n.running {
+		n.running = true
+		n.queue = make(chan call, 16)
+		before := n.served
+		n.served = make(chan struct{})
+		go l.write(node, n, n.queue)
+		go l.serve(node, n.queue, before, n.served)
+	}
+}
+
+// write is a connection's writing side.
+func (l *fakeLane) write(node int32, n *fakeNode, queue chan call) {
+	for {
+		l.mu.Lock()
+		if len(n.calls) == 0 {
+			n.running = false
+			close(queue)
+			l.mu.Unlock()
+			return
+		}
+		c := n.calls[0]
+		n.calls = n.calls[1:]
+		if l.closed {
+			l.mu.Unlock()
+			c.done(nil, false, kgo.ErrClientClosed)
+			continue
+		}
+		version := min(l.version, c.req.MaxVersion())
+		l.mu.Unlock()
+		if needed := c.req.(interface{ NeededVersion() int16 }).NeededVersion(); version < needed {
+			c.done(nil, false, kerr.UnsupportedVersion)
+			continue
+		}
+		c.req.SetVersion(version)
+		c.body = kmsg.NewPtrProduceRequest()
+		c.body.Version = version
+		c.version = version
+		if err := c.body.ReadFrom(c.req.AppendTo(nil)); err != nil {
+			l.fault(fmt.Errorf("unreadable request: %w", err))
+		}
+		l.mu.Lock()
+		l.flying++
+		l.maxFly = max(l.maxFly, l.flying)
+		c.n = len(l.requests)
+		l.requests = append(l.requests, l.note(node, c.body))
+		l.mu.Unlock()
+		c.written()
+		queue <- c
+	}
+}
+
+// serve is the broker: one request after the other.
+func (l *fakeLane) serve(node int32, queue chan call, before, served chan struct{}) {
+	defer close(served)
+	if before != nil {
+		<-before
+	}
+	for c := range queue {
+		l.mu.Lock()
+		handle, delay := l.handle, l.delay
+		l.mu.Unlock()
+		if delay > 0 {
+			time.Sleep(delay)
+		}
+		r := &reply{apply: true}
+		if handle != nil {
+			if made := handle(node, c.n, c.body); made != nil {
+				r = made
+			}
+		}
+		if r.wait != nil {
+			<-r.wait
+		}
+		resp := l.answer(node, c.body, r)
+		if r.edit != nil {
+			r.edit(resp)
+		}
+		l.mu.Lock()
+		l.flying--
+		l.mu.Unlock()
+		if r.err != nil {
+			c.done(nil, !r.unsent, r.err)
+			continue
+		}
+		c.done(resp, true, nil)
+	}
+}
+
+func (l *fakeLane) fault(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.faults = append(l.faults, err)
+}
+
+func (l *fakeLane) broken() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errors.Join(l.faults...)
+}
+
+func (l *fakeLane) sent() []sent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]sent(nil), l.requests...)
+}
+
+func (l *fakeLane) values(topic string, p int32) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lg := l.logs[fmt.Sprintf("%s/%d", topic, p)]; lg != nil {
+		return append([]string(nil), lg.values...)
+	}
+	return nil
+}
+
+func (l *fakeLane) log(topic string, p int32) *fakeLog {
+	key := fmt.Sprintf("%s/%d", topic, p)
+	lg := l.logs[key]
+	if lg == nil {
+		lg = &fakeLog{}
+		l.logs[key] = lg
+	}
+	return lg
+}
+
+func (l *fakeLane) topicName(version int16, rt *kmsg.ProduceRequestTopic) (string, bool) {
+	if version < 13 {
+		return rt.Topic, true
+	}
+	name, ok := l.names[rt.TopicID]
+	return name, ok
+}
+
+func (l *fakeLane) note(node int32, req *kmsg.ProduceRequest) sent {
+	s := sent{node: node, version: req.Version}
+	seen := make(map[string]bool)
+	for i := range req.Topics {
+		rt := &req.Topics[i]
+		name, _ := l.topicName(req.Version, rt)
+		if seen[name] {
+			l.faults = append(l.faults, fmt.Errorf("topic %q twice in a request", name))
+		}
+		seen[name] = true
+		parts := make(map[int32]bool)
+		for j := range rt.Partitions {
+			rp := &rt.Partitions[j]
+			if parts[rp.Partition] {
+				l.faults = append(l.faults, fmt.Errorf("partition %d twice in a request", rp.Partition))
+			}
+			parts[rp.Partition] = true
+			b, err := readBatch(rp.Records)
+			if err != nil {
+				l.faults = append(l.faults, err)
+			}
+			s.batches = append(s.batches, sentBatch{name, rp.Partition, b.FirstSequence, int(b.NumRecords), b.ProducerEpoch})
+		}
+	}
+	return s
+}
+
+func (l *fakeLane) answer(node int32, req *kmsg.ProduceRequest, r *reply) *kmsg.ProduceResponse {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	resp := kmsg.NewPtrProduceResponse()
+	resp.Version = req.Version
+	if r.noResp {
+		return resp
+	}
+	if req.Acks != -1 || req.TransactionID == nil || *req.TransactionID == "" {
+		l.faults = append(l.faults, errors.New("acks or transactional id are wrong"))
+	}
+	for i := range req.Topics {
+		rt := &req.Topics[i]
+		at := kmsg.NewProduceResponseTopic()
+		at.Topic, at.TopicID = rt.Topic, rt.TopicID
+		name, known := l.topicName(req.Version, rt)
+		for j := range rt.Partitions {
+			rp := &rt.Partitions[j]
+			ap := kmsg.NewProduceResponseTopicPartition()
+			ap.Partition, ap.BaseOffset, ap.LogAppendTime = rp.Partition, -1, -1
+			ap.ErrorCode = r.code
+			if r.codes != nil {
+				ap.ErrorCode = r.codes(name, rp.Partition)
+			}
+			switch {
+			case ap.ErrorCode != 0 && !r.apply:
+			case !known:
+				ap.ErrorCode = kerr.UnknownTopicID.Code
+			case l.leader != nil && l.leader(name, rp.Partition) != node:
+				ap.ErrorCode = kerr.NotLeaderForPartition.Code
+			default:
+				ap.ErrorCode, ap.BaseOffset = l.append(name, rp)
+				if r.code != 0 {
+					ap.ErrorCode = r.code
+				}
+			}
+			at.Partitions = append(at.Partitions, ap)
+		}
+		resp.Topics = append(resp.Topics, at)
+	}
+	return resp
+}
+
+// append checks epoch and sequence as a partition leader does.
+func (l *fakeLane) append(topic string, rp *kmsg.ProduceRequestTopicPartition) (int16, int64) {
+	b, err := readBatch(rp.Records)
+	if err != nil {
+		return kerr.CorruptMessage.Code, -1
+	}
+	lg := l.log(topic, rp.Partition)
+	if lg.maxSize > 0 && len(rp.Records) > lg.maxSize {
+		return kerr.MessageTooLarge.Code, -1
+	}
+	if lg.started && b.ProducerEpoch < lg.epoch {
+		l.faults = append(l.faults, fmt.Errorf("%s/%d: a batch of epoch %d after %d", topic, rp.Partition, b.ProducerEpoch, lg.epoch))
+		return kerr.InvalidProducerEpoch.Code, -1
+	}
+	if !lg.started || b.ProducerEpoch > lg.epoch {
+		if b.FirstSequence != 0 && lg.started {
+			return kerr.OutOfOrderSequenceNumber.Code, -1
+		}
+		lg.started, lg.epoch, lg.next, lg.recent, lg.offsets = true, b.ProducerEpoch, b.FirstSequence, nil, nil
+	}
+	for i, old := range lg.recent {
+		if old.seq == b.FirstSequence && old.n == int(b.NumRecords) {
+			return 0, lg.offsets[i]
+		}
+	}
+	if b.FirstSequence != lg.next {
+		return kerr.OutOfOrderSequenceNumber.Code, -1
+	}
+	base := int64(len(lg.values))
+	for _, r := range readRecords(b) {
+		lg.records = append(lg.records, r)
+		lg.values = append(lg.values, string(r.Value))
+	}
+	lg.next = int32((int64(lg.next) + int64(b.NumRecords)) % (1 << 31))
+	lg.recent = append(lg.recent, sentBatch{seq: b.FirstSequence, n: int(b.NumRecords)})
+	lg.offsets = append(lg.offsets, base)
+	if len(lg.recent) > 5 {
+		lg.recent, lg.offsets = lg.recent[1:], lg.offsets[1:]
+	}
+	return 0, base
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// readBatch decodes a batch's header and checks what can be checked of it.
+func readBatch(raw []byte) (kmsg.RecordBatch, error) {
+	var b kmsg.RecordBatch
+	if err := b.ReadFrom(raw); err != nil {
+		return b, fmt.Errorf("unreadable batch: %w", err)
+	}
+	switch {
+	case int(b.Length) != len(raw)-12:
+		return b, fmt.Errorf("batch length %d of %d bytes", b.Length, len(raw))
+	case b.Magic != 2:
+		return b, fmt.Errorf("magic %d", b.Magic)
+	case uint32(b.CRC) != crc32.Checksum(raw[21:], castagnoli):
+		return b, errors.New("the checksum is wrong")
+	case b.Attributes&0x10 == 0:
+		return b, errors.New("the batch is not transactional")
+	case b.LastOffsetDelta != b.NumRecords-1:
+		return b, fmt.Errorf("last offset delta %d of %d records", b.LastOffsetDelta, b.NumRecords)
+	}
+	if got := len(readRecords(b)); got != int(b.NumRecords) {
+		return b, fmt.Errorf("%d records instead of %d", got, b.NumRecords)
+	}
+	return b, nil
+}
+
+func readRecords(b kmsg.RecordBatch) []kmsg.Record {
+	raw := b.Records
+	raw, err := kgo.DefaultDecompressor().Decompress(raw, kgo.CompressionCodecType(b.Attributes&7))
+	if err != nil {
+		return nil
+	}
+	var out []kmsg.Record
+	for r := bytes.NewReader(raw); r.Len() > 0; {
+		n, err := binary.ReadVarint(r)
+		if err != nil {
+			return nil
+		}
+		at := len(raw) - r.Len()
+		if _, err := r.Seek(n, io.SeekCurrent); err != nil {
+			return nil
+		}
+		var rec kmsg.Record
+		length := binary.AppendVarint(nil, n)
+		if err := rec.ReadFrom(append(length, raw[at:at+int(n)]...)); err != nil {
+			return nil
+		}
+		out = append(out, rec)
+	}
+	return out
+}
