@@ -19,6 +19,8 @@ import (
 // others who use it.
 var ErrShared = errors.New("kafkatest: the cluster is shared: take one of your own to disturb its nodes")
 
+var errClosed = errors.New("kafkatest: the cluster is closed")
+
 // Cluster is a running Kafka. All methods may be called from several goroutines.
 type Cluster struct {
 	spec   Spec
@@ -87,8 +89,6 @@ func boot(ctx context.Context, inst *installation, spec Spec, jvm []string) (_ *
 		return nil, err
 	}
 	clusterID := base64.RawURLEncoding.EncodeToString(randomBytes(16))
-	var formatted []error
-	var wg sync.WaitGroup
 	for id := 1; id <= spec.Nodes; id++ {
 		n, err := newNode(inst, spec, id, ports, c.dir, c.sec, jvm)
 		if err != nil {
@@ -97,7 +97,8 @@ func boot(ctx context.Context, inst *installation, spec Spec, jvm []string) (_ *
 		c.nodes = append(c.nodes, n)
 		c.seeds = append(c.seeds, n.addr())
 	}
-	formatted = make([]error, len(c.nodes))
+	formatted := make([]error, len(c.nodes))
+	var wg sync.WaitGroup
 	for i, n := range c.nodes {
 		wg.Go(func() { formatted[i] = n.format(ctx, inst, spec, clusterID, c.sec) })
 	}
@@ -113,7 +114,10 @@ func boot(ctx context.Context, inst *installation, spec Spec, jvm []string) (_ *
 	if err := c.awaitNodes(ctx, c.nodes); err != nil {
 		return nil, err
 	}
-	return c, c.awaitCoordinators(ctx)
+	if err := c.awaitCoordinators(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // Spec is what the cluster was started for, with what was left out filled in.
@@ -151,9 +155,7 @@ func (c *Cluster) Close() {
 func (c *Cluster) end() {
 	c.closeOnce.Do(func() {
 		for _, n := range c.nodes {
-			if p, err := n.running(); err == nil {
-				p.kill()
-			}
+			n.close()
 		}
 		if c.dir != "" {
 			_ = os.RemoveAll(c.dir)

@@ -23,7 +23,7 @@ func client(t *testing.T, opts []kgo.Opt, more ...kgo.Opt) *kgo.Client {
 
 // bounded is the test's context with a deadline.
 func bounded(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -59,6 +59,7 @@ func values(rs []*kgo.Record) []string {
 }
 
 func TestSharedIsOneClusterThatNobodyDisturbs(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t, kafkatest.Latest())
 	require.Same(t, c, kafkatest.Shared(t, kafkatest.Latest()))
 	require.True(t, c.Shared())
@@ -78,6 +79,7 @@ func TestSharedIsOneClusterThatNobodyDisturbs(t *testing.T) {
 }
 
 func TestDefaultFeatures(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t, kafkatest.Latest())
 	fs := finalized(t, client(t, c.Opts()))
 	require.EqualValues(t, 2, fs["transaction.version"])
@@ -85,16 +87,19 @@ func TestDefaultFeatures(t *testing.T) {
 }
 
 func TestOldRulesAreFinalized(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Own(t, kafkatest.OldRules())
 	require.NotContains(t, finalized(t, client(t, c.Opts())), "transaction.version")
 }
 
 func TestKafka41ServesShareGroups(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Own(t, kafkatest.Kafka41())
 	require.EqualValues(t, 1, finalized(t, client(t, c.Opts()))["share.version"])
 }
 
 func TestKafka39(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Own(t, kafkatest.Kafka39())
 	fs := finalized(t, client(t, c.Opts()))
 	require.NotContains(t, fs, "transaction.version")
@@ -106,6 +111,7 @@ func TestKafka39(t *testing.T) {
 }
 
 func TestPreparedSpecExposesTwoPhaseCommit(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Own(t, kafkatest.Prepared())
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "test", "1"
@@ -121,6 +127,7 @@ func TestPreparedSpecExposesTwoPhaseCommit(t *testing.T) {
 }
 
 func TestKillAndRestartKeepTheData(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Own(t, kafkatest.Latest())
 	topic := kafkatest.Topic(t, c, 2)
 	cl := client(t, c.Opts())
@@ -168,6 +175,7 @@ func TestStartRefusesWhatNoClusterCanBe(t *testing.T) {
 }
 
 func TestStartSaysWhyItFailed(t *testing.T) {
+	t.Parallel()
 	spec := kafkatest.Latest()
 	spec.Overrides = "listeners=CLIENT://127.0.0.1:1"
 	_, err := kafkatest.Start(bounded(t), spec)

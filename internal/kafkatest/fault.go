@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -68,8 +67,6 @@ func (c *Cluster) disturb(id int, f func(*node) error) error {
 // inSync answers nil when the node is an in-sync replica of each partition that it
 // has a replica of and that has a leader.
 func (p peer) inSync(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
 	req := kmsg.NewPtrMetadataRequest() // nil topics: all
 	resp, err := req.RequestWith(ctx, p)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -105,7 +106,7 @@ var fastJVM = []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UseP
 
 // command is a Java command line without the flags of a node.
 func (inst *installation) command(mainClass string, args ...string) []string {
-	flags := append([]string{}, fastJVM...)
+	flags := slices.Clone(fastJVM)
 	if inst.archive != "" {
 		flags = append(flags, "-XX:SharedArchiveFile="+inst.archive)
 	}

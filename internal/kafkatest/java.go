@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,10 +20,14 @@ var ownJava embed.FS
 // RunJava builds a Maven project, if this version of it was not built before, and
 // runs one of its classes to the end: it answers what the program printed. project
 // holds a pom.xml and src; nil is the project of this package, with OpenTxn and
-// FlinkCommit. Flags for Java itself (-D...) may stand before the name of the class
-// in mainClass, parted by spaces. ctx bounds build and run and kills both. Without
-// Java or Maven it answers a [*MissingError].
+// FlinkCommit. ctx bounds build and run, and its end kills both. A program that
+// fails is an error with what it said. Without Java or Maven the error is a
+// [*MissingError].
 func RunJava(ctx context.Context, project fs.FS, mainClass string, args ...string) ([]byte, error) {
+	return runJava(ctx, project, nil, mainClass, args)
+}
+
+func runJava(ctx context.Context, project fs.FS, flags []string, mainClass string, args []string) ([]byte, error) {
 	if project == nil {
 		sub, err := fs.Sub(ownJava, "java")
 		if err != nil {
@@ -42,10 +47,10 @@ func RunJava(ctx context.Context, project fs.FS, mainClass string, args ...strin
 	if err != nil {
 		return nil, err
 	}
-	command := append([]string{}, fastJVM...)
+	command := append(slices.Clone(fastJVM), flags...)
 	command = append(command, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-cp", filepath.Join(dir, "target", "classes")+string(os.PathListSeparator)+libs)
-	command = append(command, strings.Fields(mainClass)...)
+	command = append(command, mainClass)
 	return run(ctx, "", java, append(command, args...)...)
 }
 
@@ -169,7 +174,7 @@ func (c *Cluster) runJava(ctx context.Context, class string, args ...string) ([]
 		return nil, err
 	}
 	defer remove()
-	return RunJava(ctx, nil, "-Dkafkatest.client="+file+" "+class, args...)
+	return runJava(ctx, nil, []string{"-Dkafkatest.client=" + file}, class, args)
 }
 
 // javaClientFile writes what a Java client needs beside the addresses.

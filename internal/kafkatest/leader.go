@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 	"unicode/utf16"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -40,8 +39,6 @@ func (c *Cluster) MoveLeader(ctx context.Context, topic string, partition int32,
 	want = want[:len(replicas)]
 	what := fmt.Sprintf("node %d leads %s-%d", node, topic, partition)
 	err = poll(ctx, what, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
 		return c.anyNode(ctx, func(ctx context.Context, p peer) error {
 			if leaders, err := p.leaders(ctx, topic); err != nil || leaders[partition] == node {
 				return err
@@ -112,12 +109,7 @@ func (p peer) elect(ctx context.Context, topic string, partition int32) error {
 
 // CoordinatorOf answers the node that coordinates a transactional id.
 func (c *Cluster) CoordinatorOf(ctx context.Context, transactionalID string) (int, error) {
-	cl, err := c.client()
-	if err != nil {
-		return 0, err
-	}
-	defer cl.Close()
-	return c.findCoordinator(ctx, cl, 1, transactionalID)
+	return c.findCoordinator(ctx, 1, transactionalID)
 }
 
 // MoveCoordinator makes node the coordinator of a transactional id, and of those

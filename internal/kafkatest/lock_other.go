@@ -3,12 +3,12 @@
 package kafkatest
 
 import (
-	"errors"
 	"os"
+	"runtime"
 )
 
 // tryLock refuses: without file locks two processes would remove each other's
 // data directories.
 func tryLock(string) (*os.File, error) {
-	return nil, errors.ErrUnsupported
+	return nil, &MissingError{Tool: "a unix system", Reason: "this is " + runtime.GOOS}
 }

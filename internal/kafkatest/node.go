@@ -23,6 +23,7 @@ type node struct {
 	mu      sync.Mutex // guards what follows
 	process *process   // nil before the first start
 	paused  bool
+	closed  bool // it never starts again
 }
 
 func (n *node) addr() string   { return net.JoinHostPort("127.0.0.1", strconv.Itoa(n.ports.client)) }
@@ -79,6 +80,9 @@ func (n *node) format(ctx context.Context, inst *installation, spec Spec, cluste
 func (n *node) start(java string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.closed {
+		return errClosed
+	}
 	if n.process != nil {
 		select {
 		case <-n.process.exited:
@@ -99,6 +103,16 @@ func (n *node) start(java string) error {
 	}
 	n.process, n.paused = p, false
 	return nil
+}
+
+// close ends the node for good.
+func (n *node) close() {
+	n.mu.Lock()
+	n.closed = true
+	n.mu.Unlock()
+	if p, err := n.running(); err == nil {
+		p.kill()
+	}
 }
 
 // running answers the node's process, or an error if it has none that lives.
@@ -141,13 +155,23 @@ func (n *node) reachable() bool {
 
 // failure adds the end of the node's log to err.
 func (n *node) failure(err error) error {
-	return errors.Join(fmt.Errorf("kafkatest: node %d: %w", n.id, err), errors.New(n.logTail(40)))
+	return errors.Join(fmt.Errorf("kafkatest: node %d: %w", n.id, err), errors.New(n.logTail(30)))
 }
 
+// logTail is the end of the node's log, and the first error before that, which
+// what follows it often hides.
 func (n *node) logTail(lines int) string {
 	b, err := os.ReadFile(n.log())
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("node %d logged:\n%s", n.id, tail(string(b), lines))
+	log := string(b)
+	end := tail(log, lines)
+	before := strings.TrimSuffix(strings.TrimRight(log, "\n"), end)
+	first := ""
+	if i := strings.Index(before, " ERROR "); i >= 0 {
+		i = strings.LastIndexByte(before[:i], '\n') + 1
+		first = strings.Join(strings.SplitN(before[i:], "\n", 11)[:min(10, strings.Count(before[i:], "\n"))], "\n") + "\n...\n"
+	}
+	return fmt.Sprintf("node %d logged:\n%s%s", n.id, first, end)
 }

@@ -4,16 +4,41 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// peer is one node as a client sees it, reached by its address alone.
+// peer is one node as the super user's client sees it. Requests go to this node
+// and no other, which hands on to the controller what is the controller's: dead
+// nodes do not matter.
 type peer struct {
 	id int
-	*kgo.Broker
+	cl *kgo.Client
+}
+
+// requestTime bounds one request.
+const requestTime = 5 * time.Second
+
+// Request makes a peer what kmsg's requests can be sent with.
+func (p peer) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	return p.cl.SeedBrokers()[0].Request(ctx, req)
+}
+
+// dial makes a client of user for one node.
+func (c *Cluster) dial(id int, user string) (peer, error) {
+	if id < 1 || id > len(c.seeds) {
+		return peer{}, fmt.Errorf("kafkatest: no node %d in a cluster of %d", id, len(c.seeds))
+	}
+	cl, err := kgo.NewClient(append(c.UserOpts(user), kgo.SeedBrokers(c.seeds[id-1]), kgo.DisableClientMetrics())...)
+	if err != nil {
+		return peer{}, fmt.Errorf("kafkatest: %w", err)
+	}
+	return peer{id, cl}, nil
 }
 
 // eachNode calls f for each node, one after another; nodes that this process
@@ -43,15 +68,12 @@ func (c *Cluster) anyNode(ctx context.Context, f func(context.Context, peer) err
 
 // onNode calls f for one node.
 func (c *Cluster) onNode(ctx context.Context, id int, f func(context.Context, peer) error) error {
-	if id < 1 || id > len(c.seeds) {
-		return fmt.Errorf("kafkatest: no node %d in a cluster of %d", id, len(c.seeds))
-	}
-	cl, err := c.client(kgo.SeedBrokers(c.seeds[id-1]))
+	p, err := c.dial(id, superUser)
 	if err != nil {
 		return err
 	}
-	defer cl.Close()
-	return f(ctx, peer{id, cl.SeedBrokers()[0]})
+	defer p.cl.Close()
+	return f(ctx, p)
 }
 
 // metadata is what the node knows of a topic.
@@ -68,6 +90,21 @@ func (p peer) metadata(ctx context.Context, topic string) (*kmsg.MetadataRespons
 		return nil, fmt.Errorf("%d topics in the answer", len(resp.Topics))
 	}
 	return &resp.Topics[0], kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+}
+
+// finalized are the cluster's finalized features, as the node knows them.
+func (p peer) finalized(ctx context.Context) (map[string]int16, error) {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "kafkatest", "1"
+	resp, err := req.RequestWith(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	finalized := map[string]int16{}
+	for _, f := range resp.FinalizedFeatures {
+		finalized[f.Name] = f.MaxVersionLevel
+	}
+	return finalized, kerr.ErrorForCode(resp.ErrorCode)
 }
 
 // leaders are the leading nodes by partition, as the node knows them; partitions

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -100,8 +99,6 @@ func (r *partitionReader) read(ctx context.Context, leader peer) error {
 // offset lists the start (-2) or the end (-1); the end of a read_committed reader
 // is the last stable offset.
 func (r *partitionReader) offset(ctx context.Context, leader peer, timestamp int64) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID, req.IsolationLevel = -1, r.level
 	t := kmsg.NewListOffsetsRequestTopic()
@@ -122,8 +119,6 @@ func (r *partitionReader) offset(ctx context.Context, leader peer, timestamp int
 }
 
 func (r *partitionReader) fetch(ctx context.Context, leader peer) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.IsolationLevel = 500, 1, 50<<20, r.level
 	t := kmsg.NewFetchRequestTopic()

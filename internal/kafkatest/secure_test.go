@@ -14,6 +14,7 @@ import (
 )
 
 func TestSecuredLetsInWhoIsKnownAndAllowed(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Own(t, kafkatest.Secured())
 	ctx := bounded(t)
 	topic := kafkatest.Topic(t, c, 1)
@@ -50,6 +51,7 @@ func TestSecuredLetsInWhoIsKnownAndAllowed(t *testing.T) {
 }
 
 func TestUsersNeedASecuredCluster(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t, kafkatest.Latest())
 	require.Error(t, c.AddUser(t.Context(), "somebody"))
 	require.Error(t, c.Allow(t.Context(), "somebody", kmsg.ACLResourceTypeTopic, "*", kmsg.ACLOperationWrite))

@@ -11,6 +11,7 @@ import (
 )
 
 func TestThreeNodes(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Own(t, kafkatest.ThreeNodes())
 	ctx := bounded(t)
 	topic := kafkatest.Topic(t, c, 1)

@@ -28,21 +28,14 @@ func (t Txn) ending() bool { return t.State == "PrepareCommit" || t.State == "Pr
 // coordinator moves or loads. An id that it does not know is
 // kerr.TransactionalIDNotFound.
 func DescribeTxn(ctx context.Context, c *Cluster, transactionalID string) (Txn, error) {
-	cl, err := c.client()
-	if err != nil {
-		return Txn{}, err
-	}
-	defer cl.Close()
 	var txn Txn
 	var unknown error
-	err = poll(ctx, transactionalID+" is described", func(ctx context.Context) error {
-		node, err := c.findCoordinator(ctx, cl, 1, transactionalID)
+	err := poll(ctx, transactionalID+" is described", func(ctx context.Context) error {
+		node, err := c.findCoordinator(ctx, 1, transactionalID)
 		if err != nil {
 			return err
 		}
 		err = c.onNode(ctx, node, func(ctx context.Context, p peer) error {
-			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-			defer cancel()
 			txn, err = p.describeTxn(ctx, transactionalID)
 			return err
 		})
@@ -101,8 +94,6 @@ func (p peer) describeTxn(ctx context.Context, id string) (Txn, error) {
 func (c *Cluster) awaitDecided(ctx context.Context, topic string) error {
 	return c.eachNode(ctx, func(ctx context.Context, p peer) error {
 		return poll(ctx, "decided transactions are written to "+topic, func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-			defer cancel()
 			req := kmsg.NewPtrListTransactionsRequest()
 			req.StateFilters = []string{"PrepareCommit", "PrepareAbort"}
 			resp, err := req.RequestWith(ctx, p)

@@ -11,6 +11,7 @@ import (
 )
 
 func TestReadersSeeWhatIsTheirs(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t, kafkatest.Latest())
 	topic := kafkatest.Topic(t, c, 1)
 	id := kafkatest.UniqueID(t)
@@ -67,18 +68,21 @@ func TestReadersSeeWhatIsTheirs(t *testing.T) {
 }
 
 func TestReadOfAnUnknownTopic(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t, kafkatest.Latest())
 	_, err := kafkatest.ReadCommitted(bounded(t), c, kafkatest.UniqueID(t))
 	require.ErrorIs(t, err, kerr.UnknownTopicOrPartition)
 }
 
 func TestDescribeAnUnknownTxn(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t, kafkatest.Latest())
 	_, err := kafkatest.DescribeTxn(bounded(t), c, kafkatest.UniqueID(t))
 	require.ErrorIs(t, err, kerr.TransactionalIDNotFound)
 }
 
 func TestJavaLeavesATransactionThatFlinkCommits(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t, kafkatest.Latest())
 	topic := kafkatest.Topic(t, c, 1)
 	id := kafkatest.UniqueID(t)
