@@ -59,7 +59,8 @@ func kitOn(t *testing.T, seeds []string, opts ...kgo.Opt) *kit {
 // would have.
 func (k *kit) client(opts ...kgo.Opt) *netclient.Client {
 	k.t.Helper()
-	nc, err := netclient.New(append([]kgo.Opt{kgo.SeedBrokers(k.seeds...), kgo.Dialer(k.net.Dial)}, opts...)...)
+	nc, err := netclient.New(append([]kgo.Opt{kgo.SeedBrokers(k.seeds...), kgo.Dialer(k.net.Dial),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 5 * time.Millisecond })}, opts...)...)
 	require.NoError(k.t, err)
 	k.t.Cleanup(nc.Close)
 	return nc
