@@ -114,7 +114,7 @@ func (s *Session) endHolding(ctx context.Context, op string, t *transaction, sta
 		return s.endWithoutWork(op, t, commit)
 	}
 	if resumed {
-		if err := s.checkResumed(ctx, op, t, commit); err != nil {
+		if done, err := s.checkResumed(ctx, op, t, commit); done {
 			return err
 		}
 	}

@@ -170,16 +170,17 @@ func (t *transaction) prepared() bool {
 
 // checkResumed finds out, before a resumed session sends an end, which rules
 // apply and whether the end can hit another transaction than the one meant.
-func (s *Session) checkResumed(ctx context.Context, op string, t *transaction, commit bool) error {
+// done is true if no end must be sent, with or without an error.
+func (s *Session) checkResumed(ctx context.Context, op string, t *transaction, commit bool) (done bool, err error) {
 	s.mu.Lock()
 	sure := t.checked
 	s.mu.Unlock()
 	if sure {
-		return nil
+		return false, nil
 	}
 	cluster, err := s.tc.TransactionVersion(ctx, s.id, false)
 	if err != nil {
-		return s.endOpen(op, t, commit, err)
+		return true, s.endOpen(op, t, commit, err)
 	}
 	version := t.from.TransactionVersion
 	if version < 0 {
@@ -187,18 +188,18 @@ func (s *Session) checkResumed(ctx context.Context, op string, t *transaction, c
 	}
 	switch {
 	case version >= 2 && cluster < 2:
-		return s.endOpen(op, t, commit, fmt.Errorf("%w: the transaction ran under version %d, the cluster has %d", ErrTransactionVersion, version, cluster))
+		return true, s.endOpen(op, t, commit, fmt.Errorf("%w: the transaction ran under version %d, the cluster has %d", ErrTransactionVersion, version, cluster))
 	case version < 2 && t.from.StartMillis != 0:
 		if done, err := s.checkStart(ctx, op, t, commit); done {
-			return err
+			return true, err
 		}
 	case version < 2 && !s.cfg.resumeOldRules:
-		return s.endOpen(op, t, commit, fmt.Errorf("%w: below 2 the epoch is the same for every transaction, and a later one could be ended instead; resume from a PreparedTxn, or use AllowResumeOldRules", ErrTransactionVersion))
+		return true, s.endOpen(op, t, commit, fmt.Errorf("%w: below 2 the epoch is the same for every transaction, and a later one could be ended instead; resume from a PreparedTxn, or use AllowResumeOldRules", ErrTransactionVersion))
 	}
 	s.mu.Lock()
 	t.version, t.checked = version, true
 	s.mu.Unlock()
-	return nil
+	return false, nil
 }
 
 // checkStart compares the transaction that is open under the id with the one
@@ -210,7 +211,16 @@ func (s *Session) checkStart(ctx context.Context, op string, t *transaction, com
 	}
 	if st.State == "Ongoing" && st.ProducerID == t.ident.id && st.ProducerEpoch == t.ident.epoch &&
 		st.StartTimestamp == t.from.StartMillis && hasPartition(st, t.from.Witness) {
-		return false, nil
+		// Two transactions can have started in the same millisecond: the
+		// partition's leader knows the first offset of the one that is open.
+		same, err := s.witnessIsOpen(ctx, t)
+		if err != nil {
+			return true, s.endOpen(op, t, commit, err)
+		}
+		if same {
+			return false, nil
+		}
+		st.State = "" // it says nothing about the prepared one
 	}
 	out := s.interpret(t, st)
 	if out.Verdict == Unknown {
@@ -228,6 +238,58 @@ func (s *Session) checkStart(ctx context.Context, op string, t *transaction, com
 		return true, s.endFound(op, t, out, errElsewhere, 0)
 	}
 	return true, s.endOpen(op, t, commit, other)
+}
+
+// witnessIsOpen reports whether the witness belongs to the transaction that is
+// open in its partition. Where that cannot be asked (no witness, no READ on the
+// topic, an old broker) it goes by what the coordinator said.
+func (s *Session) witnessIsOpen(ctx context.Context, t *transaction) (bool, error) {
+	w := t.from.Witness
+	if w.Topic == "" {
+		return true, nil
+	}
+	info, err := s.tc.Topic(ctx, w.Topic)
+	if err != nil {
+		return false, err
+	}
+	if info.Err != nil || int(w.Partition) >= len(info.Partitions) {
+		return true, nil
+	}
+	res := s.tc.Lookup().Do(ctx, transport.Call{
+		Target: transport.Node(info.Partitions[w.Partition].Leader),
+		New: func() kmsg.Request {
+			req := kmsg.NewPtrDescribeProducersRequest()
+			rt := kmsg.NewDescribeProducersRequestTopic()
+			rt.Topic, rt.Partitions = w.Topic, []int32{w.Partition}
+			req.Topics = append(req.Topics, rt)
+			return req
+		},
+		Code: func(r kmsg.Response) (int16, string) {
+			for _, rt := range r.(*kmsg.DescribeProducersResponse).Topics {
+				for _, rp := range rt.Partitions {
+					return rp.ErrorCode, ""
+				}
+			}
+			return 0, ""
+		},
+		Give: func(r transport.Result) bool { return r.Class == transport.ClassRefresh },
+	})
+	if res.Err != nil {
+		if ctx.Err() != nil {
+			return false, res.Err
+		}
+		return true, nil
+	}
+	for _, rt := range res.Resp.(*kmsg.DescribeProducersResponse).Topics {
+		for _, rp := range rt.Partitions {
+			for _, p := range rp.ActiveProducers {
+				if p.ProducerID == t.ident.id {
+					return p.CurrentTxnStartOffset >= 0 && p.CurrentTxnStartOffset <= w.Offset, nil
+				}
+			}
+		}
+	}
+	return false, nil
 }
 
 func hasPartition(st kmsg.DescribeTransactionsResponseTransactionState, w Witness) bool {
