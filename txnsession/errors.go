@@ -53,6 +53,7 @@ const (
 	isFatal
 	isFenced
 	isNeverSent
+	isJudged // by this package: what is not set is not so
 )
 
 // Error is the error of this module: every other is or wraps one.
@@ -156,7 +157,7 @@ func (s *Session) errorLocked(op string, f facts, maybeSent bool, err error) *Er
 	for i, c := range calls {
 		names[i] = c.String()
 	}
-	return &Error{Op: op, State: s.state, Allowed: names, MaybeSent: maybeSent, Err: err, facts: f}
+	return &Error{Op: op, State: s.state, Allowed: names, MaybeSent: maybeSent, Err: err, facts: f | isJudged}
 }
 
 // stateErrorLocked is the error of a call that the state does not allow. It

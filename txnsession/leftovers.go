@@ -37,19 +37,19 @@ func (c *Committer) Leftovers(ctx context.Context, prefix string) ([]Leftover, e
 	const op = "leftovers"
 	nodes, err := c.tc.Brokers(ctx)
 	if err != nil {
-		return nil, &Error{Op: op, Err: err}
+		return nil, &Error{Op: op, Err: err, facts: isJudged}
 	}
 	var left []Leftover
 	for _, node := range nodes {
 		ids, err := c.openIDs(ctx, node, prefix)
 		if err != nil {
-			return nil, &Error{Op: op, Err: err}
+			return nil, &Error{Op: op, Err: err, facts: isJudged}
 		}
 		// A batch keeps requests and answers of bounded size.
 		for batch := range slices.Chunk(ids, 500) {
 			found, err := c.describeAll(ctx, node, batch)
 			if err != nil {
-				return nil, &Error{Op: op, Err: err}
+				return nil, &Error{Op: op, Err: err, facts: isJudged}
 			}
 			left = append(left, found...)
 		}
