@@ -85,12 +85,9 @@ func (c *Client) Ping(ctx context.Context) error { return c.t.Ping(ctx) }
 
 // Supports reports whether the cluster can do k: every broker has to show it
 // by finalized features and request versions, and the version caps have to
-// allow it. False is no error. An error means that nothing is known, because
-// some broker could not be asked or ctx ended, or that k is not one of the
-// constants of this package.
-//
-// What a broker showed counts for up to 30 s, and no longer than a connection
-// to it. One that did not show it is asked anew each time.
+// allow it. Every broker is asked, each time. False is no error. An error
+// means that nothing is known, because some broker did not answer in a few
+// tries or ctx ended, or that k is not one of the constants of this package.
 func (c *Client) Supports(ctx context.Context, k Capability) (bool, error) {
 	return c.t.Supports(ctx, string(k))
 }

@@ -108,7 +108,7 @@ func checkProof(name string, p Proof) error {
 			return fmt.Errorf("draft of %s: key %d of %s is negative", name, key, request)
 		}
 		if hasRows(key) && defaultDraftKeys[request] != key || slices.Contains(plainKeys, key) {
-			return fmt.Errorf("draft of %s: key %d of %s belongs to %s", name, key, request, keyName(key))
+			return fmt.Errorf("draft of %s: key %d of %s belongs to %s", name, key, request, KeyName(key))
 		}
 	}
 	return nil
@@ -139,9 +139,10 @@ func (c *Client) tableKey(key int16) int16 {
 func (c *Client) classify(key, code int16) Row { return rowFor(c.tableKey(key), code) }
 
 // Supports reports whether every broker of the cluster shows the capability,
-// and the user's version caps allow it. What a broker showed counts for up to
-// 30 s; one that did not show it is asked again. An error means that some
-// broker could not be asked in a few tries, so that nothing is known.
+// and the user's version caps allow it. Every broker is asked each time: one
+// that was restarted with another version meanwhile has ended an idle
+// connection, which nobody notices before the next use. An error means that
+// some broker could not be asked in a few tries, so that nothing is known.
 func (c *Client) Supports(ctx context.Context, capability string) (bool, error) {
 	shows, err := c.check(capability)
 	if err != nil {
@@ -179,9 +180,6 @@ const supportTries = 3
 
 // shows asks one broker.
 func (c *Client) shows(ctx context.Context, node int32, shows func(*NodeVersions) bool) (bool, error) {
-	if v, err := c.NodeVersions(ctx, node, false); err == nil && shows(v) {
-		return true, nil
-	}
 	for try := 1; ; try++ {
 		v, err := c.NodeVersions(ctx, node, true)
 		if err == nil {

@@ -39,8 +39,8 @@ const (
 	codeTxnCoordinatorFenced    int16 = 52
 )
 
-// keyName returns the name of a request.
-func keyName(key int16) string {
+// KeyName returns the name of a request, those of this module included.
+func KeyName(key int16) string {
 	for name, draft := range defaultDraftKeys {
 		if draft == key {
 			return name

@@ -74,7 +74,7 @@ func (c *Client) Forget(t Target, node int32) { c.lookup.forget(t, node) }
 func (c *Client) retried(r Retry) {
 	if c.log.Level() >= kgo.LogLevelDebug {
 		c.log.Log(kgo.LogLevelDebug, "retrying request",
-			"request", keyName(r.Key), "broker", r.Node, "attempt", r.Attempt,
+			"request", KeyName(r.Key), "broker", r.Node, "attempt", r.Attempt,
 			"backoff", r.Backoff, "maybe_sent", r.MaybeSent, "err", r.Err)
 	}
 	if c.opts.OnRetry != nil {

@@ -37,11 +37,11 @@ func (c *Client) whyNotSent(ctx context.Context, node int32, key int16, err erro
 	}
 	negotiated := v.MaxVersion(key)
 	if negotiated < 0 {
-		return ClassUnsupported, fmt.Errorf("%w: broker %d has no %s that the version caps allow: %w", kerr.UnsupportedVersion, node, keyName(key), err)
+		return ClassUnsupported, fmt.Errorf("%w: broker %d has no %s that the version caps allow: %w", kerr.UnsupportedVersion, node, KeyName(key), err)
 	}
 	if c.minV != nil {
 		if low, ok := c.minV.LookupMaxKeyVersion(key); ok && low > negotiated {
-			return ClassUnsupported, fmt.Errorf("%w: kgo.MinVersions asks for %s v%d, broker %d has v%d: %w", kerr.UnsupportedVersion, keyName(key), low, node, negotiated, err)
+			return ClassUnsupported, fmt.Errorf("%w: kgo.MinVersions asks for %s v%d, broker %d has v%d: %w", kerr.UnsupportedVersion, KeyName(key), low, node, negotiated, err)
 		}
 	}
 	return ClassRetriable, err

@@ -100,7 +100,7 @@ func (r *run) once(ctx context.Context) *failure {
 	}
 	req := r.track()
 	if !r.l.c.mayName(req.Key()) {
-		return &failure{class: ClassUnsupported, err: fmt.Errorf("%w: the version caps have no %s", kerr.UnsupportedVersion, keyName(req.Key()))}
+		return &failure{class: ClassUnsupported, err: fmt.Errorf("%w: the version caps have no %s", kerr.UnsupportedVersion, KeyName(req.Key()))}
 	}
 	r.res.Node = node
 	r.res.Attempts++

@@ -49,8 +49,8 @@ const versionsAge = 30 * time.Second
 const anyNode int32 = -1
 
 // versionCache has the last answer of each node. An answer is dropped when a
-// connection to the node is made or lost: the next one may lead to a broker
-// that was restarted with another version.
+// connection to the node is made, or is seen to have ended: the next one may
+// lead to a broker that was restarted with another version.
 type versionCache struct {
 	c *Client
 
@@ -100,7 +100,7 @@ func (vc *versionCache) forget(node int32) {
 
 // NodeVersions returns the versions and finalized features of a broker, of any
 // one if node is negative. The answer may be up to 30 s old unless fresh, but
-// never older than the last connection to that broker. It is one try: the
+// not older than the newest connection to that broker. It is one try: the
 // error is the network's, or ctx's.
 func (c *Client) NodeVersions(ctx context.Context, node int32, fresh bool) (*NodeVersions, error) {
 	node = max(node, anyNode)
