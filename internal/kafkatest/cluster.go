@@ -88,7 +88,9 @@ func boot(ctx context.Context, inst *installation, spec Spec, jvm []string) (_ *
 	if err != nil {
 		return nil, err
 	}
-	clusterID := base64.RawURLEncoding.EncodeToString(randomBytes(16))
+	id := randomBytes(16)
+	id[0] &= 0x3f // a leading "-" would look like an option
+	clusterID := base64.RawURLEncoding.EncodeToString(id)
 	for id := 1; id <= spec.Nodes; id++ {
 		n, err := newNode(inst, spec, id, ports, c.dir, c.sec, jvm)
 		if err != nil {
@@ -131,7 +133,7 @@ func (c *Cluster) Seeds() []string { return append([]string(nil), c.seeds...) }
 
 // Opts are the client options that reach the cluster as the super user: seeds,
 // and with [Spec.Secure] TLS and SASL.
-func (c *Cluster) Opts() []kgo.Opt { return c.UserOpts(superUser) }
+func (c *Cluster) Opts() []kgo.Opt { return c.UserOpts(SuperUser) }
 
 // UserOpts are the client options that reach the cluster as user, whom
 // [Cluster.AddUser] makes. Without [Spec.Secure] there are no users, and they are

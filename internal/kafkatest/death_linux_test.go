@@ -24,13 +24,14 @@ func TestNodesDieWithTheirOwner(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	var pid int
-	var dir string
+	var dir, said string
 	for lines := bufio.NewScanner(out); pid == 0 && lines.Scan(); {
+		said += lines.Text() + "\n"
 		_, _ = fmt.Sscanf(lines.Text(), "owner %d %s", &pid, &dir)
 	}
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
-	require.NotZero(t, pid, "it did not start")
+	require.NotZero(t, pid, said)
 	require.DirExists(t, dir)
 
 	require.Eventually(t, func() bool {

@@ -25,22 +25,19 @@ func install(ctx context.Context, version string) (*installation, error) {
 	if err != nil {
 		return nil, err
 	}
-	mvn, err := findMaven()
-	if err != nil {
+	if _, err := findMaven(); err != nil {
 		return nil, err
 	}
 	name := "kafka-" + version + "-" + digest(brokerPOM)
 	libs, err := cached(ctx, name, func(dir string) error {
-		pom := filepath.Join(dir, "pom.xml")
-		if err := os.WriteFile(pom, brokerPOM, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "pom.xml"), brokerPOM, 0o644); err != nil {
 			return err
 		}
-		args := []string{"-B", "-q", "-f", pom, "dependency:copy-dependencies", "-DoutputDirectory=" + dir, "-Dkafka.version=" + version}
+		args := []string{"dependency:copy-dependencies", "-DoutputDirectory=" + dir, "-Dkafka.version=" + version}
 		if (Spec{Version: version}).atLeast(4, 0) {
 			args = append(args, "-Pslf4j-simple")
 		}
-		_, err := run(ctx, dir, mvn, args...)
-		return err
+		return maven(ctx, dir, args...)
 	})
 	if err != nil {
 		return nil, err

@@ -56,12 +56,11 @@ func runJava(ctx context.Context, project fs.FS, flags []string, mainClass strin
 
 // buildJava answers the directory of a built project, by the contents of its files.
 func buildJava(ctx context.Context, project fs.FS) (string, error) {
-	mvn, err := findMaven()
-	if err != nil {
+	if _, err := findMaven(); err != nil {
 		return "", err
 	}
 	var contents [][]byte
-	err = fs.WalkDir(project, ".", func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(project, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -76,8 +75,7 @@ func buildJava(ctx context.Context, project fs.FS) (string, error) {
 		if err := os.CopyFS(dir, project); err != nil {
 			return err
 		}
-		_, err := run(ctx, dir, mvn, "-B", "-q", "compile", "dependency:copy-dependencies", "-DoutputDirectory="+filepath.Join(dir, "libs"))
-		return err
+		return maven(ctx, dir, "compile", "dependency:copy-dependencies", "-DoutputDirectory="+filepath.Join(dir, "libs"))
 	})
 }
 
@@ -177,17 +175,24 @@ func (c *Cluster) runJava(ctx context.Context, class string, args ...string) ([]
 	return runJava(ctx, nil, []string{"-Dkafkatest.client=" + file}, class, args)
 }
 
-// javaClientFile writes what a Java client needs beside the addresses.
+// JavaProperties is the properties file of a Java client that reaches the cluster
+// as user: addresses, and with [Spec.Secure] TLS and SASL.
+func (c *Cluster) JavaProperties(user string) string {
+	var p properties
+	p.set("bootstrap.servers", strings.Join(c.seeds, ","))
+	if c.sec != nil {
+		c.sec.javaProperties(&p, user)
+	}
+	return p.String()
+}
+
+// javaClientFile writes the super user's properties file.
 func (c *Cluster) javaClientFile() (name string, remove func(), err error) {
 	f, err := os.CreateTemp("", "kafkatest-*.properties")
 	if err != nil {
 		return "", nil, err
 	}
-	text := ""
-	if c.sec != nil {
-		text = c.sec.javaProperties(superUser)
-	}
-	_, err = f.WriteString(text)
+	_, err = f.WriteString(c.JavaProperties(SuperUser))
 	if err := errors.Join(err, f.Close()); err != nil {
 		_ = os.Remove(f.Name())
 		return "", nil, err

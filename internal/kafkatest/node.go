@@ -70,7 +70,7 @@ func (n *node) format(ctx context.Context, inst *installation, spec Spec, cluste
 		args = append(args, "--feature", f)
 	}
 	if sec != nil {
-		args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", scramName, superUser, sec.password(superUser)))
+		args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", scramName, SuperUser, sec.password(SuperUser)))
 	}
 	_, err := run(ctx, n.dir, inst.java, inst.command("kafka.tools.StorageTool", args...)...)
 	return err

@@ -68,7 +68,7 @@ func (c *Cluster) anyNode(ctx context.Context, f func(context.Context, peer) err
 
 // onNode calls f for one node.
 func (c *Cluster) onNode(ctx context.Context, id int, f func(context.Context, peer) error) error {
-	p, err := c.dial(id, superUser)
+	p, err := c.dial(id, SuperUser)
 	if err != nil {
 		return err
 	}

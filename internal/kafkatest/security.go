@@ -22,8 +22,10 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
+// SuperUser is the user of a secured cluster who may do everything.
+const SuperUser = "admin"
+
 const (
-	superUser  = "admin"
 	nodesName  = "kafkatest" // the common name in the certificate that all nodes use
 	scramName  = "SCRAM-SHA-256"
 	scramLogin = "org.apache.kafka.common.security.scram.ScramLoginModule required"
@@ -102,7 +104,7 @@ func (s *security) set(p *properties) {
 	p.set("listener.name.client.scram-sha-256.sasl.jaas.config", scramLogin+";")
 	p.set("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")
 	p.set("allow.everyone.if.no.acl.found", false)
-	p.set("super.users", "User:"+superUser+";User:CN="+nodesName)
+	p.set("super.users", "User:"+SuperUser+";User:CN="+nodesName)
 }
 
 // password of a user: every process that knows the cluster can tell it.
@@ -122,13 +124,11 @@ func (s *security) opts(user string) []kgo.Opt {
 	}
 }
 
-// javaProperties is the same for a Java client.
-func (s *security) javaProperties(user string) string {
-	var p properties
+// javaProperties adds the same for a Java client.
+func (s *security) javaProperties(p *properties, user string) {
 	p.set("security.protocol", "SASL_SSL")
 	p.set("ssl.truststore.type", "PEM")
 	p.set("ssl.truststore.certificates", strings.ReplaceAll(strings.TrimSpace(string(s.CA)), "\n", `\n`))
 	p.set("sasl.mechanism", scramName)
 	p.set("sasl.jaas.config", scramLogin+` username="`+user+`" password="`+s.password(user)+`";`)
-	return p.String()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 )
@@ -53,6 +54,25 @@ func findJava(ctx context.Context) (path, version string, err error) {
 		}
 	}
 	return path, string(out), nil
+}
+
+// maven runs Maven in a directory. One at a time: they share a local repository.
+func maven(ctx context.Context, dir string, args ...string) error {
+	mvn, err := findMaven()
+	if err != nil {
+		return err
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return err
+	}
+	held, err := lock(ctx, filepath.Join(cache, "maven.lock"))
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	_, err = run(ctx, dir, mvn, append([]string{"-B", "-q"}, args...)...)
+	return err
 }
 
 func findMaven() (string, error) {

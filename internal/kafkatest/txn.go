@@ -90,10 +90,14 @@ func (p peer) describeTxn(ctx context.Context, id string) (Txn, error) {
 }
 
 // awaitDecided waits until no decided transaction has markers left to write into
-// the topic.
+// the topic, as far as the coordinators that run can know.
 func (c *Cluster) awaitDecided(ctx context.Context, topic string) error {
 	return c.eachNode(ctx, func(ctx context.Context, p peer) error {
 		return poll(ctx, "decided transactions are written to "+topic, func(ctx context.Context) error {
+			// What a dead coordinator decided, its successor will know.
+			if err := c.coordinatorsRun(ctx, p); err != nil {
+				return err
+			}
 			req := kmsg.NewPtrListTransactionsRequest()
 			req.StateFilters = []string{"PrepareCommit", "PrepareAbort"}
 			resp, err := req.RequestWith(ctx, p)
@@ -112,4 +116,20 @@ func (c *Cluster) awaitDecided(ctx context.Context, topic string) error {
 			return nil
 		})
 	})
+}
+
+// coordinatorsRun answers nil when each partition of the coordinators' topic is
+// led by a node that is not known to be killed or stopped.
+func (c *Cluster) coordinatorsRun(ctx context.Context, p peer) error {
+	meta, err := p.metadata(ctx, transactionTopic)
+	if err != nil {
+		return err
+	}
+	for _, pt := range meta.Partitions {
+		leader := int(pt.Leader)
+		if leader < 1 || c.nodes != nil && !c.nodes[leader-1].reachable() {
+			return fmt.Errorf("%s-%d waits for a leader", transactionTopic, pt.Partition)
+		}
+	}
+	return nil
 }

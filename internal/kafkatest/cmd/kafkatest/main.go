@@ -141,6 +141,7 @@ func runCluster(ctx context.Context, args []string) error {
 	fs.IntVar(&spec.TransactionVersion, "transaction-version", spec.TransactionVersion, "finalized transaction.version, -1 for the broker's default")
 	fs.IntVar(&spec.ShareVersion, "share-version", spec.ShareVersion, "finalized share.version, -1 for the broker's default")
 	fs.BoolVar(&spec.UnstableAPIs, "unstable", false, "expose API versions that are not settled")
+	fs.BoolVar(&spec.Secure, "secure", false, "SASL_SSL and ACLs; prints a Java client's properties")
 	fs.BoolVar(&spec.TwoPhaseCommit, "2pc", false, "allow transactions without a timeout")
 	fs.StringVar(&spec.JVM, "jvm", "", "flags of each node's Java instead of those that start fast")
 	fs.StringVar(&spec.Overrides, "set", "", "lines for server.properties")
@@ -153,7 +154,11 @@ func runCluster(ctx context.Context, args []string) error {
 	}
 	defer c.Close()
 	fmt.Fprintf(os.Stderr, "%s runs; Ctrl-C ends it\n", c.Spec())
-	fmt.Println(strings.Join(c.Seeds(), ","))
+	if spec.Secure {
+		fmt.Print(c.JavaProperties(kafkatest.SuperUser))
+	} else {
+		fmt.Println(strings.Join(c.Seeds(), ","))
+	}
 	<-ctx.Done()
 	return nil
 }

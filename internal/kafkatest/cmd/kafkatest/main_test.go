@@ -86,7 +86,7 @@ func TestRunEndsWithASignal(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	seed := readLine(t, out)
 	conn, err := net.Dial("tcp", seed)
-	require.NoError(t, err, said.String())
+	require.NoError(t, err)
 	defer conn.Close()
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, cmd.Wait())
