@@ -119,7 +119,7 @@ func TestTopicsInUseAreRefreshed(t *testing.T) {
 	<-c.RefreshTopics() // looks at nothing: no use
 	<-asked
 	tc.tick()
-	require.Empty(t, *tc.names.Load())
+	require.Empty(t, tc.names())
 	require.Nil(t, tc.timer, "nothing to refresh, no timer")
 	require.Nil(t, c.CachedTopic("t"))
 
@@ -139,10 +139,10 @@ func TestTopicsAreRefreshedAtTheAgeOfTheUser(t *testing.T) {
 		tc.mu.Unlock()
 		time.Sleep(time.Minute - time.Second)
 		synctest.Wait()
-		require.Len(t, *tc.names.Load(), 1)
+		require.Len(t, tc.names(), 1)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		require.Empty(t, *tc.names.Load())
+		require.Empty(t, tc.names())
 		c.Close()
 		tc.mu.Lock()
 		tc.entryLocked("t")

@@ -98,7 +98,7 @@ func New(o Options) (*Client, error) {
 	}
 	c.versions.init(c)
 	c.coordinators.init(c)
-	c.topics.init(c)
+	c.topics.c = c
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 
 	look, err := kgo.NewClient(append(o.Kgo[:len(o.Kgo):len(o.Kgo)],

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -19,7 +18,7 @@ const (
 
 // topicLoad gathers the names for one Metadata request.
 type topicLoad struct {
-	names []string
+	names map[string]struct{}
 	done  chan struct{}
 }
 
@@ -32,17 +31,15 @@ func (c *Client) RefreshTopics(names ...string) <-chan struct{} {
 	tc.mu.Lock()
 	defer tc.mu.Unlock()
 	if len(names) == 0 {
-		names = tc.usedTopics()
+		names = tc.names()
 	}
 	if tc.next == nil {
-		tc.next = &topicLoad{done: make(chan struct{})}
+		tc.next = &topicLoad{names: make(map[string]struct{}), done: make(chan struct{})}
 	}
 	load := tc.next
 	for _, name := range names {
 		tc.entryLocked(name)
-		if !slices.Contains(load.names, name) {
-			load.names = append(load.names, name)
-		}
+		load.names[name] = struct{}{}
 	}
 	if !tc.loading {
 		tc.loading = c.spawn(tc.run)
@@ -70,7 +67,7 @@ func (tc *topicCache) run() {
 			return
 		}
 		now := time.Now()
-		for _, name := range load.names {
+		for name := range load.names {
 			tc.entryLocked(name).asked = now
 		}
 		tc.mu.Unlock()
@@ -96,14 +93,14 @@ func (tc *topicCache) spacing() time.Duration {
 		return 0
 	}
 	least := topicSpacing
-	for _, name := range tc.next.names {
+	for name := range tc.next.names {
 		least = min(least, topicSpacing-time.Since(tc.entryLocked(name).asked))
 	}
 	return least
 }
 
 // load sends one Metadata request.
-func (tc *topicCache) load(names []string) ([]*Topic, error) {
+func (tc *topicCache) load(names map[string]struct{}) ([]*Topic, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
@@ -113,7 +110,7 @@ func (tc *topicCache) load(names []string) ([]*Topic, error) {
 	}
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = tc.auto
-	for _, name := range names {
+	for name := range names {
 		rt := kmsg.NewMetadataRequestTopic()
 		rt.Topic = kmsg.StringPtr(name)
 		req.Topics = append(req.Topics, rt)
@@ -124,7 +121,7 @@ func (tc *topicCache) load(names []string) ([]*Topic, error) {
 	// the brokers' addresses from the answer.
 	resp, err := req.RequestWith(ctx, cl)
 	if err != nil {
-		tc.c.log.Log(kgo.LogLevelDebug, "unable to load topics", "topics", names, "err", err)
+		tc.c.log.Log(kgo.LogLevelDebug, "unable to load topics", "topics", len(names), "err", err)
 		return nil, err
 	}
 	topics := make([]*Topic, 0, len(resp.Topics))

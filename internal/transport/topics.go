@@ -26,17 +26,16 @@ type Partition struct {
 	Err         error
 }
 
-// topicCache has what is known of the topics in use. Reads are lock-free: the
-// map of entries is copied when a name is added, and an entry's topic is
-// replaced as a whole.
+// topicCache has what is known of the topics in use. Reads are lock-free, and
+// an entry's topic is replaced as a whole.
 type topicCache struct {
 	c      *Client
 	maxAge time.Duration
 	auto   bool // create missing topics
 
-	names atomic.Pointer[map[string]*topicEntry]
+	entries sync.Map // of *topicEntry by name; writes are under mu
 
-	mu      sync.Mutex // guards what follows, and writes to names
+	mu      sync.Mutex // guards what follows
 	next    *topicLoad // gathers names for the next request; nil: none
 	loading bool
 	lastErr error // of the last request
@@ -55,15 +54,19 @@ type topicEntry struct {
 
 type leaderHint struct{ leader, epoch int32 }
 
-func (tc *topicCache) init(c *Client) {
-	tc.c = c
-	tc.names.Store(&map[string]*topicEntry{})
+// entry returns the entry of a name, nil if there is none.
+func (tc *topicCache) entry(name string) *topicEntry {
+	e, ok := tc.entries.Load(name)
+	if !ok {
+		return nil
+	}
+	return e.(*topicEntry)
 }
 
 // CachedTopic returns what is known of a topic, nil if nothing is. It takes no
 // lock and allocates nothing.
 func (c *Client) CachedTopic(name string) *Topic {
-	e := (*c.topics.names.Load())[name]
+	e := c.topics.entry(name)
 	if e == nil {
 		return nil
 	}
@@ -115,7 +118,7 @@ func (c *Client) LeaderHint(topic string, partition, leader, epoch int32) {
 	tc := &c.topics
 	tc.mu.Lock()
 	defer tc.mu.Unlock()
-	e := (*tc.names.Load())[topic]
+	e := tc.entry(topic)
 	if e == nil {
 		return
 	}
@@ -151,14 +154,11 @@ func (e *topicEntry) overlaid(t *Topic) *Topic {
 
 // entryLocked returns the entry of a name, made if there is none.
 func (tc *topicCache) entryLocked(name string) *topicEntry {
-	known := *tc.names.Load()
-	e := known[name]
+	e := tc.entry(name)
 	if e == nil {
 		e = new(topicEntry)
 		e.used.Store(true)
-		more := maps.Clone(known)
-		more[name] = e
-		tc.names.Store(&more)
+		tc.entries.Store(name, e)
 		tc.armLocked()
 	}
 	return e
@@ -186,16 +186,15 @@ func (tc *topicCache) armLocked() {
 func (tc *topicCache) tick() {
 	tc.mu.Lock()
 	var used []string
-	kept := make(map[string]*topicEntry)
-	for name, e := range *tc.names.Load() {
-		if e.used.Swap(false) {
-			used = append(used, name)
-			kept[name] = e
+	for name, e := range tc.entries.Range {
+		if e.(*topicEntry).used.Swap(false) {
+			used = append(used, name.(string))
+		} else {
+			tc.entries.Delete(name)
 		}
 	}
-	tc.names.Store(&kept)
 	tc.timer = nil
-	if len(kept) > 0 {
+	if len(used) > 0 {
 		tc.armLocked()
 	}
 	tc.mu.Unlock()
@@ -213,12 +212,11 @@ func (tc *topicCache) stop() {
 	}
 }
 
-// usedTopics returns the names of all topics in use.
-func (tc *topicCache) usedTopics() []string {
-	known := *tc.names.Load()
-	names := make([]string, 0, len(known))
-	for name := range known {
-		names = append(names, name)
+// names returns the names of all topics in use.
+func (tc *topicCache) names() []string {
+	var names []string
+	for name := range tc.entries.Range {
+		names = append(names, name.(string))
 	}
 	return names
 }
