@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -119,9 +120,11 @@ func (s *fakeSession) commit(ctx context.Context, t *fakeTxn) error {
 	p := s.closeGate(t)
 	if p != nil {
 		if err := p.Flush(ctx); err != nil {
-			if ctx.Err() == nil {
-				t.Fail(err)
+			s.mu.Lock()
+			if ctx.Err() == nil && s.state == txnsession.StateInTransaction {
+				s.state, s.err = txnsession.StateAbortableError, err
 			}
+			s.mu.Unlock()
 			return err
 		}
 	}
@@ -333,7 +336,7 @@ func (c *fakeCluster) EachHook(fn func(kgo.Hook)) {
 	}
 }
 
-func (c *fakeCluster) Logger() kgo.Logger { return kgo.BasicLogger(nil, kgo.LogLevelNone, nil) }
+func (c *fakeCluster) Logger() kgo.Logger { return kgo.BasicLogger(io.Discard, kgo.LogLevelDebug, nil) }
 
 func (c *fakeCluster) OptValue(opt any) any {
 	if _, ok := opt.(func(int32) kgo.Opt); ok && c.maxWrite > 0 {

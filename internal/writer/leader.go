@@ -116,7 +116,7 @@ func (p *partition) release() {
 		return
 	}
 	p.held = false
-	if p.next() == nil {
+	if !p.pending() {
 		return
 	}
 	p.lead()

@@ -57,15 +57,27 @@ func (p *partition) start() *batch {
 	return b
 }
 
-// next returns the oldest batch that is not in a request, if it is the one to
-// be sent or closed next, or nil.
+// next returns the batch to be sent or closed next, or nil. It is the oldest
+// that is not in a request, unless that is too far from the oldest undecided
+// one: the leader must still remember that one when the answer is lost and it
+// has to be sent again.
 func (p *partition) next() *batch {
-	for _, b := range p.queue {
+	for _, b := range p.queue[:min(len(p.queue), maxInflight)] {
 		if b.state < batchSent {
 			return b
 		}
 	}
 	return nil
+}
+
+// pending reports whether it has anything that is not in a request.
+func (p *partition) pending() bool {
+	for _, b := range p.queue {
+		if b.state < batchSent {
+			return true
+		}
+	}
+	return false
 }
 
 // sendable reports whether s may send for it now, if it has something.
@@ -76,7 +88,7 @@ func (p *partition) sendable(s *sink) bool {
 	case p.inflight == 0:
 		return true
 	}
-	return !p.rewind && p.sentTo == s && p.inflight < maxInflight
+	return !p.rewind && p.sentTo == s
 }
 
 // close ends the open batch b, so that it can be sent.

@@ -117,11 +117,14 @@ func (o *outcome) fill(i int) {
 
 // delivered counts the records of o out.
 func (w *Writer) delivered(o *outcome) {
-	for i := range o.recs {
-		if rc := &o.recs[i]; rc.src != nil {
-			rc.src.records.Add(-1)
-			rc.src.bytes.Add(-rc.size)
+	for i := 0; i < len(o.recs); {
+		src, n, bytes := o.recs[i].src, int64(0), int64(0)
+		for ; i < len(o.recs) && o.recs[i].src == src; i++ {
+			n++
+			bytes += o.recs[i].size
 		}
+		src.records.Add(-n)
+		src.bytes.Add(-bytes)
 	}
 	n := int64(len(o.recs))
 	records.put(o.recs)

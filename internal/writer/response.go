@@ -129,8 +129,10 @@ func (b *batch) decide(q *request) {
 		b.ack()
 	default:
 		b.unsure = b.unsure || open(b.answer.ErrorCode)
-		p.run.w.cluster.Logger().Log(kgo.LogLevelDebug, "a batch was not accepted",
-			"topic", p.topic.name, "partition", p.id, "broker", q.sink.node, "err", answerError(b.answer))
+		if log := p.run.w.log; log.Level() >= kgo.LogLevelDebug {
+			log.Log(kgo.LogLevelDebug, "a batch was not accepted",
+				"topic", p.topic.name, "partition", p.id, "broker", q.sink.node, "err", answerError(b.answer))
+		}
 		b.refused(q, b.answer.ErrorCode)
 	}
 }
@@ -285,18 +287,29 @@ func answerError(a *kmsg.ProduceResponseTopicPartition) error {
 	return err
 }
 
-// openCodes are the errors after which the batch may have been appended.
-var openCodes = sync.OnceValue(func() map[int16]bool {
-	codes := make(map[int16]bool)
+// openCodes are the errors of the retry table with whether the batch may have
+// been appended all the same, and that of all others.
+var openCodes = sync.OnceValues(func() (codes map[int16]bool, rest bool) {
+	codes = make(map[int16]bool)
 	for _, row := range transport.Rows() {
-		if row.Key == keyProduce && row.Open {
-			codes[row.Code] = true
+		switch {
+		case row.Key != keyProduce:
+		case row.Rest:
+			rest = row.Open
+		default:
+			codes[row.Code] = row.Open
 		}
 	}
-	return codes
+	return codes, rest
 })
 
-func open(code int16) bool { return openCodes()[code] }
+func open(code int16) bool {
+	codes, rest := openCodes()
+	if open, listed := codes[code]; listed {
+		return open
+	}
+	return rest
+}
 
 // retryAfter is how long to wait before a batch goes to the same broker again,
 // after so many failures in a row.

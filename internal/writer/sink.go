@@ -122,14 +122,14 @@ func (s *sink) build() *request {
 	waiting := s.active[:0]
 	var served []*partition
 	for _, p := range s.active {
-		b := p.next()
-		if b == nil || p.sink != s || q != nil && p.last == q {
-			if p.active == s && p.last != q {
+		if !p.pending() || p.sink != s || q != nil && p.last == q {
+			if p.active == s && (q == nil || p.last != q) {
 				p.active = nil
 			}
 			continue
 		}
-		if b.state != batchReady || !p.sendable(s) || last != nil && p.run != last ||
+		b := p.next()
+		if b == nil || b.state != batchReady || !p.sendable(s) || last != nil && p.run != last ||
 			!p.known && p.run.rules2 && p.run.first != nil && p.run.first != q ||
 			q != nil && q.size+b.size()+perPartition+len(p.topic.name) > w.requestCap {
 			waiting = append(waiting, p)

@@ -39,6 +39,7 @@ type Writer struct {
 	lane            lane
 	transactionalID string
 	hooks           hooks
+	log             kgo.Logger
 	backoffFn       func(int) time.Duration
 	maxBatch        int // what fits into a request of the user's client
 	requestCap      int
@@ -88,7 +89,7 @@ func For(s *txnsession.Session, o *Options) (*Writer, error) {
 
 func newWriter(s session, c cluster, l lane) *Writer {
 	w := &Writer{
-		session: s, cluster: c, lane: l, transactionalID: s.TransactionalID(),
+		session: s, cluster: c, lane: l, log: c.Logger(), transactionalID: s.TransactionalID(),
 		opts: DefaultOptions(), topics: make(map[string]*topic), sinks: make(map[int32]*sink),
 	}
 	c.EachHook(w.hooks.add)
