@@ -315,6 +315,19 @@ func TestFaultsByNode(t *testing.T) {
 	}
 }
 
+func TestFaultsByAddress(t *testing.T) {
+	w := newWorld(t, 2)
+	addrs := w.cluster.ListenAddrs()
+	f := faultnet.Fault{Key: 66, Node: faultnet.Any, Addr: addrs[1], Times: faultnet.Forever, Action: faultnet.CutBefore}
+	inj := w.net.Inject(f)
+	_, err := w.client.Broker(0).Request(w.ctx, kmsg.NewPtrListTransactionsRequest())
+	require.NoError(t, err)
+	_, err = w.client.Broker(1).Request(w.ctx, kmsg.NewPtrListTransactionsRequest())
+	require.ErrorIs(t, err, io.EOF)
+	require.Equal(t, 1, inj.Hits())
+	require.Equal(t, addrs[1], w.last(66).Addr)
+}
+
 func TestUnknownActionIsReported(t *testing.T) {
 	w := newWorld(t, 1)
 	inj := w.net.Inject(faultnet.Fault{Key: faultnet.Any, Node: faultnet.Any})

@@ -324,6 +324,31 @@ func TestRewriteOfAnUnreadableAnswerIsReported(t *testing.T) {
 	require.Error(t, inj.Err())
 }
 
+func TestRewriteKeepsItsOwnCopyOfTheRequest(t *testing.T) {
+	nw, client, broker := pipe(t)
+	f := forever(faultnet.Rewrite)
+	var records []byte
+	f.Edit = func(req kmsg.Request, _ kmsg.Response) {
+		records = req.(*kmsg.ProduceRequest).Topics[0].Partitions[0].Records
+	}
+	nw.Inject(f)
+	produce := at(9, kmsg.NewPtrProduceRequest())
+	produce.Acks = -1
+	produce.Topics = []kmsg.ProduceRequestTopic{{Topic: "t", Partitions: []kmsg.ProduceRequestTopicPartition{{
+		Records: []byte("records"),
+	}}}}
+	frame := frameOf(1, produce)
+	sent := sendAll(client, frame)
+	_, err := io.ReadFull(broker, make([]byte, len(frame)))
+	require.NoError(t, err)
+	require.NoError(t, <-sent)
+	clear(frame) // as a client reuses its buffer
+	answered := sendAll(broker, answerFrame(1, "\x00"+string((&kmsg.ProduceResponse{Version: 9}).AppendTo(nil))))
+	readFrame(t, client)
+	require.NoError(t, <-answered)
+	require.Equal(t, "records", string(records))
+}
+
 func TestRewriteSetsTheCode(t *testing.T) {
 	w := newWorld(t, 1)
 	f := onInit(faultnet.Rewrite)

@@ -58,14 +58,15 @@ const (
 )
 
 var actionNames = [...]string{
+	0:      "none",
 	Refuse: "Refuse", CutBefore: "CutBefore", CutAfter: "CutAfter", CutLate: "CutLate",
 	Delay: "Delay", DelayRequest: "DelayRequest", Duplicate: "Duplicate",
 	Answer: "Answer", AnswerAfter: "AnswerAfter", Rewrite: "Rewrite",
 }
 
-// String returns the name of the constant.
+// String returns the name of the constant, "none" for 0.
 func (a Action) String() string {
-	if int(a) < len(actionNames) && actionNames[a] != "" {
+	if int(a) < len(actionNames) {
 		return actionNames[a]
 	}
 	return fmt.Sprintf("Action(%d)", uint8(a))
@@ -134,8 +135,7 @@ type Injection struct {
 	// Guarded by owner.mu.
 	skipped int
 	hits    int
-	gone    bool // matches no more: removed or worn out
-	removed bool
+	gone    bool           // matches no more: removed or worn out
 	release chan struct{}  // closed by Release, then replaced
 	owed    map[string]int // dials that Refuse still has to refuse, by address
 	err     error
@@ -193,8 +193,6 @@ func (i *Injection) Remove() {
 func (i *Injection) removeLocked() {
 	i.owner.retireLocked(i)
 	i.owner.injections = slices.DeleteFunc(i.owner.injections, func(o *Injection) bool { return o == i })
-	i.removed = true
-	i.owed = nil
 	close(i.release)
 	i.release = make(chan struct{})
 }

@@ -50,6 +50,9 @@ func (c *conn) act(h hit, ex *exchange, req Request, frame []byte) error {
 		c.expect(ex)
 		return c.enqueue(outItem{b: bytes.Clone(frame), rec: rec, hold: h.hold})
 	case Answer, AnswerAfter:
+		if h.Action == Answer && wantsNoAnswer(req) {
+			return nil
+		}
 		payload, err := c.net.buildAnswer(req, h.Fault)
 		if err != nil {
 			h.inj.fail(err)
@@ -59,9 +62,6 @@ func (c *conn) act(h hit, ex *exchange, req Request, frame []byte) error {
 		ex.kind, ex.payload = exReplace, payload
 		if h.Action == Answer {
 			ex.kind = exLocal
-			if wantsNoAnswer(req) {
-				return nil
-			}
 			c.expect(ex)
 			return nil
 		}

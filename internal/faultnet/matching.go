@@ -77,8 +77,8 @@ func (n *Net) retireLocked(inj *Injection) {
 func (n *Net) oweDial(inj *Injection, addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if inj.removed || inj.fault.matchesDials() {
-		return // over, or it meets the dial itself
+	if inj.fault.matchesDials() {
+		return // it meets the dial itself
 	}
 	if inj.owed == nil {
 		inj.owed = make(map[string]int)

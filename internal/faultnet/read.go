@@ -117,7 +117,7 @@ func (c *conn) refill(p []byte) (int, error) {
 // first. A Read that was woken returns without an error.
 func (c *conn) readInner(buf []byte) (n int, stalled bool, err error) {
 	c.mu.Lock()
-	if c.ended != nil || c.stalled || c.in.left == 0 && len(c.pending) > 0 && c.pending[0].kind == exLocal {
+	if c.ended != nil || c.in.left == 0 && len(c.pending) > 0 && c.pending[0].kind == exLocal {
 		c.mu.Unlock()
 		return 0, false, nil
 	}

@@ -1,6 +1,7 @@
 package faultnet_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
@@ -179,4 +180,33 @@ func pipe(t *testing.T, opts ...faultnet.Option) (nw *faultnet.Net, client, brok
 	client, err := nw.Dial(t.Context(), "tcp", "broker:9092")
 	require.NoError(t, err)
 	return nw, client, broker
+}
+
+// forever is a fault of any request that never wears out.
+func forever(a faultnet.Action) faultnet.Fault {
+	return faultnet.Fault{Key: faultnet.Any, Node: faultnet.Any, Times: faultnet.Forever, Action: a}
+}
+
+// never is a fault that looks at every request in whole and takes none.
+func never() faultnet.Fault {
+	f := forever(faultnet.CutBefore)
+	f.Match = func(faultnet.Request) bool { return false }
+	return f
+}
+
+func heartbeat(group string) *kmsg.HeartbeatRequest {
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Version = 4
+	req.Group = group
+	return req
+}
+
+// sendAll writes in the background: a pipe has no buffer.
+func sendAll(conn net.Conn, frames ...[]byte) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(bytes.Join(frames, nil))
+		done <- err
+	}()
+	return done
 }

@@ -14,6 +14,8 @@ type outgoing struct {
 	opaque bool   // not a stream of requests
 	head   []byte // beginning of a frame whose header is incomplete
 	id     string // last client id, to not make the same string again
+	// rawNext: after this frame come SASL tokens without headers.
+	rawNext bool
 
 	// The frame whose header is known and whose end has not come.
 	h     header
@@ -86,6 +88,9 @@ func (c *conn) take(p []byte) (int, error) {
 		piece := p[:min(o.left, len(p))]
 		o.left -= len(piece)
 		return c.continueFrame(piece)
+	case o.rawNext:
+		o.opaque = true
+		return c.send(p, nil)
 	case len(o.head) > 0:
 		return c.growHead(p)
 	}
@@ -132,6 +137,7 @@ func (c *conn) startFrame(h header, piece []byte) (int, error) {
 	}
 	o.h = h
 	o.left = h.total - len(piece)
+	o.rawNext = h.key == saslHandshakeKey && h.version == 0
 	o.rec, o.cands = c.net.begin(c, h, o.id)
 	o.keep = c.net.keeps(h.key, h.total-h.body)
 	if len(o.cands) > 0 {
@@ -165,15 +171,8 @@ func (c *conn) pass(piece []byte) (int, error) {
 		c.net.keepBody(o.rec, o.body)
 		o.body = nil
 	}
-	n, err := c.send(piece, o.rec)
-	if saslHandshakeV0(o.h) {
-		o.opaque = true // what follows are raw tokens
-	}
-	return n, err
+	return c.send(piece, o.rec)
 }
-
-// saslHandshakeV0 announces SASL tokens without frames.
-func saslHandshakeV0(h header) bool { return h.key == saslHandshakeKey && h.version == 0 }
 
 // collect gathers a frame that a fault may meet and judges it when it is whole.
 func (c *conn) collect(piece []byte) (int, error) {
