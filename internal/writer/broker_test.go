@@ -115,6 +115,20 @@ func (l *fakeLane) Produce(node int32, req kmsg.Request, written func(), done fu
 	}
 }
 
+// slowLane holds requests back before they are encoded, as a connection that is
+// still being made.
+type slowLane struct {
+	*fakeLane
+	open chan struct{}
+}
+
+func (l *slowLane) Produce(node int32, req kmsg.Request, written func(), done func(kmsg.Response, bool, error)) {
+	go func() {
+		<-l.open
+		l.fakeLane.Produce(node, req, written, done)
+	}()
+}
+
 // write is a connection's writing side.
 func (l *fakeLane) write(node int32, n *fakeNode, queue chan call) {
 	for {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -193,7 +192,7 @@ func TestRandomFaultsKeepOrderAndCount(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rng := rand.New(rand.NewPCG(seed, 0))
+				rng := newRand(seed)
 				r := newRig(t, smallBatches, func(_ *rig, o *writer.Options) {
 					o.UnknownRetries = -1
 					o.MaxBufferedRecords = 200 + int64(rng.IntN(3000))
@@ -232,8 +231,6 @@ func TestRandomFaultsKeepOrderAndCount(t *testing.T) {
 						r.produce(&p, int32(i%3), v)
 						want[i%3] = append(want[i%3], v)
 					}
-					before := [3]int{}
-					_ = before
 					require.NoError(t, r.session.commit(context.Background(), tx))
 					p.require(t, 900, nil)
 					for i := range want {

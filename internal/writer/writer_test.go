@@ -3,6 +3,7 @@ package writer_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,6 +38,16 @@ func newRig(t *testing.T, set ...func(*rig, *writer.Options)) *rig {
 	t.Cleanup(func() { require.NoError(t, r.lane.broken()) })
 	return r
 }
+
+// useLane makes the writer anew on another lane.
+func (r *rig) useLane(l writer.Lane) {
+	o := writer.DefaultOptions()
+	o.Compressor, o.Codecs = nil, nil
+	r.w = writer.NewWith(r.session, r.cluster, l, o)
+	r.src = r.w.Source(writer.SourceOptions{Partitioner: kgo.ManualPartitioner()})
+}
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
 func rec(partition int32, value string) *kgo.Record {
 	return &kgo.Record{Topic: "t", Partition: partition, Value: []byte(value)}

@@ -1,0 +1,479 @@
+package writer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/ktxn/ktxn/txnsession"
+)
+
+var bg = context.Background()
+
+// The epoch moves with each end, and every partition starts at 0 again.
+func TestB13_EachEpochStartsAtSequenceZero(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.cluster.set("t", 1, 1, 2, 3, 1, 2, 3, 1, 2)
+		for round := range 6 {
+			tx := r.session.begin()
+			var p promised
+			for i := range 80 {
+				r.produce(&p, int32(i%8), fmt.Sprint(i))
+			}
+			if round%2 == 0 {
+				require.NoError(t, r.session.commit(bg, tx))
+				p.require(t, 80, nil)
+				continue
+			}
+			synctest.Wait() // some is written
+			require.NoError(t, r.session.abort(bg, tx))
+		}
+		first := make(map[string]bool)
+		for _, s := range r.lane.sent() {
+			for _, b := range s.batches {
+				key := fmt.Sprint(b.epoch, b.partition)
+				if !first[key] {
+					first[key] = true
+					require.Zero(t, b.seq, "epoch %d partition %d", b.epoch, b.partition)
+				}
+			}
+		}
+		require.Len(t, first, 6*8)
+	})
+}
+
+// A gap in the sequence numbers fails the transaction; nothing more is sent.
+func TestB14_SequenceGapFailsTheTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		tx := r.session.begin()
+		var p promised
+		r.produce(&p, 0, numbered("a", 100)...)
+		synctest.Wait()
+		p.require(t, 100, nil)
+		n := len(r.lane.sent())
+		r.lane.handle = func(int32, int, *kmsg.ProduceRequest) *reply { return &reply{code: 45} }
+		var q promised
+		r.produce(&q, 0, "b")
+		synctest.Wait()
+		q.require(t, 1, kerr.OutOfOrderSequenceNumber)
+		require.Equal(t, txnsession.StateAbortableError, r.session.State())
+		r.produce(&q, 0, "c")
+		r.produce(&q, 1, "d")
+		require.Error(t, r.session.commit(bg, tx))
+		synctest.Wait()
+		require.Len(t, r.lane.sent(), n+1, "nothing after the failure")
+		require.Len(t, q.errs, 3)
+		require.ErrorIs(t, q.errs[2], kerr.OutOfOrderSequenceNumber, "what comes later tells the cause")
+		require.NoError(t, r.session.abort(bg, tx))
+	})
+}
+
+// Transactions follow each other at once while others produce: no batch ever
+// carries an old epoch (the lane checks), and no record joins the wrong one.
+func TestB15_NoBatchOfAnOldEpoch(t *testing.T) {
+	r := newRig(t)
+	rounds := 1000
+	if testing.Short() {
+		rounds = 100
+	}
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	var accepted, refused atomic.Int64
+	for g := range 3 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				done := make(chan struct{})
+				r.src.Produce(bg, rec(int32(g), fmt.Sprint(i)), func(_ *kgo.Record, err error) {
+					defer close(done)
+					if err != nil {
+						refused.Add(1)
+						return
+					}
+					accepted.Add(1)
+				}, true)
+				if i%8 == 0 {
+					<-done
+				}
+			}
+		}()
+	}
+	for round := range rounds {
+		tx := r.session.begin()
+		var p promised
+		r.produce(&p, int32(round%3), "x")
+		require.NoError(t, r.session.commit(bg, tx))
+		p.require(t, 1, nil)
+		require.EqualValues(t, tx.epoch, p.records[0].ProducerEpoch)
+	}
+	close(stop)
+	wg.Wait()
+	require.Positive(t, accepted.Load())
+	require.NoError(t, r.src.Flush(bg))
+	total := 0
+	for i := range int32(3) {
+		total += len(r.lane.values("t", i))
+	}
+	require.EqualValues(t, accepted.Load()+int64(rounds), total)
+}
+
+// Below transaction.version 2 the epoch stays and sequence numbers go on, past
+// the largest to 0; Produce is v11 at most.
+func TestB31_OldRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, smallBatches)
+		r.session.version = 0
+		const start = math.MaxInt32 - 50
+		r.session.seqs[seqKey("t", topicID(1), 0)] = start
+		total := 0
+		for range 3 {
+			tx := r.session.begin()
+			var p promised
+			r.produce(&p, 0, numbered("v", 100)...)
+			total += 100
+			require.NoError(t, r.session.commit(bg, tx))
+			p.require(t, 100, nil)
+		}
+		next := int64(start)
+		for _, s := range r.lane.sent() {
+			require.LessOrEqual(t, s.version, int16(11))
+			for _, b := range s.batches {
+				require.EqualValues(t, next%(math.MaxInt32+1), b.seq)
+				next += int64(b.n)
+			}
+		}
+		require.EqualValues(t, start+total, next)
+	})
+}
+
+// Produce is v13 with topic ids, v12 by name as soon as one topic has none.
+func TestVersionsByTopicIDs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		id   byte
+		lane int16
+		want int16
+	}{
+		"ids":                       {1, 13, 13},
+		"no ids":                    {0, 13, 12},
+		"a broker without v13":      {1, 12, 12},
+		"a broker that is too old":  {1, 11, -1},
+		"one that is newer than us": {1, 14, 13},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.lane.version = tc.lane
+				r.cluster.set("t", tc.id, 1, 2, 1)
+				tx := r.session.begin()
+				var p promised
+				r.produce(&p, 0, "a")
+				err := r.session.commit(bg, tx)
+				if tc.want < 0 {
+					require.ErrorIs(t, err, kerr.UnsupportedVersion)
+					require.Empty(t, r.lane.sent(), "not a byte")
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, tc.want, r.lane.sent()[0].version)
+			})
+		})
+	}
+}
+
+// Outside a transaction, and once its end has begun, Produce is a state error,
+// and the record is in no later transaction either.
+func TestProduceOutsideATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var p promised
+		r.produce(&p, 0, "before")
+		synctest.Wait()
+		p.require(t, 1, txnsession.ErrState)
+
+		tx := r.session.begin()
+		var ok promised
+		r.produce(&ok, 0, "in")
+		part := r.session.closeGate(tx)
+		r.produce(&p, 0, "after the gate")
+		require.NoError(t, part.Flush(bg))
+		r.session.end(tx, txnsession.Committed)
+		r.produce(&p, 0, "between")
+		tx = r.session.begin()
+		require.NoError(t, r.session.commit(bg, tx))
+		synctest.Wait()
+		p.require(t, 3, txnsession.ErrState)
+		require.Equal(t, []string{"in"}, r.lane.values("t", 0))
+		require.Zero(t, r.src.Records())
+	})
+}
+
+// The context of a PhaseWork Flush passes the gate, and what it produces is
+// flushed with the rest.
+func TestFlushContextPassesTheGate(t *testing.T) {
+	for name, before := range map[string]bool{"the writer has joined before": true, "it has not": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				tx := r.session.begin()
+				var p promised
+				want := []string{"last"}
+				if before {
+					r.produce(&p, 0, "first")
+					want = []string{"first", "last"}
+				}
+				r.session.closeGate(tx)
+				r.src.Produce(tx.passing(bg), rec(0, "last"), p.promise, true)
+				require.NoError(t, r.session.commit(bg, tx))
+				p.require(t, len(want), nil)
+				require.Equal(t, want, r.lane.values("t", 0))
+			})
+		})
+	}
+}
+
+// An abort drops what is unsent and waits for what is in flight.
+func TestAbortDropsTheUnsentAndAwaitsTheSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		hold := make(chan struct{})
+		r.lane.handle = once(1, func(*kmsg.ProduceRequest) *reply { return &reply{apply: true, wait: hold} })
+		tx := r.session.begin()
+		var p, q promised
+		r.produce(&p, 0, "sent")
+		synctest.Wait()
+		r.produce(&q, 0, "unsent")
+		r.produce(&q, 1, "unsent")
+		done := make(chan error)
+		go func() { done <- r.session.abort(bg, tx) }()
+		synctest.Wait()
+		require.Zero(t, p.len(), "the answer is awaited")
+		select {
+		case <-done:
+			t.Fatal("the abort did not wait")
+		default:
+		}
+		close(hold)
+		require.NoError(t, <-done)
+		p.require(t, 1, nil)
+		q.require(t, 2, kgo.ErrAborting)
+		require.Equal(t, 1, len(r.lane.sent()))
+		require.Empty(t, tx.failures())
+	})
+}
+
+// If an abort cannot wait any longer the session learns that a Produce may still
+// arrive; once settled, the promises run and late answers touch nothing.
+func TestAbortThatCannotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		hold := make(chan struct{})
+		r.lane.handle = once(1, func(*kmsg.ProduceRequest) *reply { return &reply{apply: true, wait: hold} })
+		tx := r.session.begin()
+		var p promised
+		r.produce(&p, 0, "a")
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		require.ErrorIs(t, r.session.abort(ctx, tx), context.DeadlineExceeded)
+		require.Len(t, tx.failures(), 1)
+		var e *txnsession.Error
+		require.ErrorAs(t, tx.failures()[0], &e)
+		require.True(t, e.MaybeSent)
+		require.Zero(t, p.len())
+
+		r.session.end(tx, txnsession.Aborted)
+		synctest.Wait()
+		p.require(t, 1, kgo.ErrAborting)
+		require.ErrorAs(t, p.errs[0], &e)
+		require.True(t, e.MaybeSent)
+
+		tx = r.session.begin()
+		var q promised
+		r.produce(&q, 0, "b")
+		synctest.Wait()
+		close(hold)
+		synctest.Wait()
+		require.NoError(t, r.session.commit(bg, tx))
+		q.require(t, 1, nil)
+		require.Equal(t, 1, p.len(), "each promise once")
+	})
+}
+
+// A request that has not been encoded when its transaction is given up says
+// nothing when it is encoded at last.
+func TestRequestOfAnEndedTransactionSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		slow := &slowLane{fakeLane: r.lane, open: make(chan struct{})}
+		r.useLane(slow)
+		tx := r.session.begin()
+		var p promised
+		r.produce(&p, 0, "a")
+		synctest.Wait()
+		done := make(chan error)
+		go func() { done <- r.session.abort(bg, tx) }()
+		synctest.Wait()
+		require.Zero(t, p.len())
+		close(slow.open)
+		require.NoError(t, <-done)
+		p.require(t, 1, kgo.ErrAborting)
+		require.Len(t, r.lane.sent(), 1)
+		require.Empty(t, r.lane.sent()[0].batches)
+		require.Empty(t, r.lane.values("t", 0))
+		require.Empty(t, tx.failures(), "nothing can arrive")
+	})
+}
+
+// A Flush that its context ends has changed nothing: the same commit goes on.
+func TestFlushCutByItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		hold := make(chan struct{})
+		r.lane.handle = once(1, func(*kmsg.ProduceRequest) *reply { return &reply{apply: true, wait: hold} })
+		tx := r.session.begin()
+		var p promised
+		r.produce(&p, 0, "a")
+		r.produce(&p, 0, "b")
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		require.ErrorIs(t, r.session.commit(ctx, tx), context.DeadlineExceeded)
+		require.Equal(t, txnsession.StateInTransaction, r.session.State())
+		require.Empty(t, tx.failures())
+		close(hold)
+		require.NoError(t, r.session.commit(bg, tx))
+		p.require(t, 2, nil)
+	})
+}
+
+// Own refuses a partition: its records and the transaction fail.
+func TestOwnRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.session.own = func(_ string, p int32) error {
+			if p == 1 {
+				return txnsession.ErrPartitionOwned
+			}
+			return nil
+		}
+		tx := r.session.begin()
+		var p promised
+		r.produce(&p, 1, "a")
+		require.ErrorIs(t, r.session.commit(bg, tx), txnsession.ErrPartitionOwned)
+		p.require(t, 1, txnsession.ErrPartitionOwned)
+		require.Empty(t, r.lane.sent())
+		require.NoError(t, r.session.abort(bg, tx))
+	})
+}
+
+// While the markers of the last transaction are being written batches fill up,
+// and leave once the gate opens.
+func TestBatchesFillWhileTheGateIsShut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.session.gate = make(chan struct{})
+		tx := r.session.begin()
+		var p promised
+		r.produce(&p, 0, numbered("v", 100)...)
+		synctest.Wait()
+		require.Empty(t, r.lane.sent())
+		close(r.session.gate)
+		require.NoError(t, r.session.commit(bg, tx))
+		p.require(t, 100, nil)
+		require.Len(t, r.lane.sent(), 1, "one batch of all")
+	})
+}
+
+// A session that is fenced sends nothing more.
+func TestFencedSessionSendsNothingMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		hold := make(chan struct{})
+		r.lane.handle = once(1, func(*kmsg.ProduceRequest) *reply { return &reply{apply: true, wait: hold} })
+		tx := r.session.begin()
+		var p promised
+		r.produce(&p, 0, "a")
+		synctest.Wait()
+		r.produce(&p, 0, "b")
+		r.session.kill(kerr.ProducerFenced)
+		close(hold)
+		synctest.Wait()
+		require.Len(t, r.lane.sent(), 1)
+		require.Len(t, p.errs, 2)
+		require.NoError(t, p.errs[0])
+		require.ErrorIs(t, p.errs[1], kerr.ProducerFenced)
+		r.session.end(tx, txnsession.Aborted)
+	})
+}
+
+// Every promise runs exactly once, whatever ends the transaction, in the middle
+// of anything.
+func TestPromisesRunOnce(t *testing.T) {
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) {
+			rng, faults := newRand(seed), newRand(seed+1000)
+			r := newRig(t, smallBatches)
+			r.lane.delay = time.Millisecond
+			var mu sync.Mutex
+			r.lane.handle = func(int32, int, *kmsg.ProduceRequest) *reply {
+				mu.Lock()
+				defer mu.Unlock()
+				switch faults.IntN(30) {
+				case 0:
+					return &reply{code: []int16{45, 47, 87, 29, 10}[faults.IntN(5)]}
+				case 1:
+					return &reply{apply: true, err: errors.New("reset")}
+				case 2:
+					return &reply{err: errors.New("reset")}
+				}
+				return nil
+			}
+			for range 8 {
+				tx := r.session.begin()
+				runs := make([]int, 600)
+				var lock sync.Mutex
+				go func() {
+					for i := range runs {
+						r.src.Produce(bg, rec(int32(i%3), "v"), func(*kgo.Record, error) {
+							lock.Lock()
+							defer lock.Unlock()
+							runs[i]++
+						}, true)
+					}
+				}()
+				time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
+				if rng.IntN(2) == 0 {
+					if err := r.session.commit(bg, tx); err != nil {
+						require.NoError(t, r.session.abort(bg, tx))
+					}
+				} else {
+					require.NoError(t, r.session.abort(bg, tx))
+				}
+				synctest.Wait()
+				lock.Lock()
+				for i, n := range runs {
+					require.Equal(t, 1, n, "record %d", i)
+				}
+				lock.Unlock()
+			}
+		})
+	}
+}
