@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"sync"
+	"time"
 
 	"github.com/ktxn/ktxn/internal/link"
 	"github.com/ktxn/ktxn/internal/transport"
@@ -132,6 +133,7 @@ func (rs CommitResults) FirstErr() error {
 // One that is listed twice is committed once and reported twice. When ctx ends
 // the rest is NotTried.
 func (c *Committer) Commit(ctx context.Context, txns []PreparedTxn) CommitResults {
+	c.lookUp(ctx, txns)
 	results := make(CommitResults, len(txns))
 	first := make(map[PreparedTxn]int, len(txns))
 	unique := func(yield func(int, PreparedTxn) bool) {
@@ -152,6 +154,24 @@ func (c *Committer) Commit(ctx context.Context, txns []PreparedTxn) CommitResult
 		results[i] = results[first[p]]
 	}
 	return results
+}
+
+// lookUp asks for all coordinators in a few requests. What it does not learn is
+// looked up again, transaction by transaction, so that one id that nobody may
+// see holds up no other.
+func (c *Committer) lookUp(ctx context.Context, txns []PreparedTxn) {
+	const bound = 5 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	ids := make([]string, 0, len(txns))
+	for _, p := range txns {
+		if !p.Empty && p.TransactionalID != "" {
+			ids = append(ids, p.TransactionalID)
+		}
+	}
+	if len(ids) > 1 {
+		_, _ = c.tc.Coordinators(ctx, ids)
+	}
 }
 
 // CommitSeq commits the transactions of a sequence and yields results as they

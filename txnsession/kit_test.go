@@ -116,47 +116,84 @@ func (k *kit) read(level kgo.IsolationLevel, parts ...int32) []string {
 	return got
 }
 
+// readPartition reads to the end of the log, or to the last stable offset, with
+// requests of its own: a consumer does not tell how far it is when the last
+// records are none for it.
 func readPartition(t *testing.T, seeds []string, topic string, p int32, level kgo.IsolationLevel) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.FetchIsolationLevel(level), kgo.FetchMaxWait(50*time.Millisecond),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {p: kgo.NewOffset().AtStart()}}), kgo.KeepControlRecords(), kgo.DisableClientMetrics())
+	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.DisableClientMetrics())
 	require.NoError(t, err)
 	defer cl.Close()
-	// The last stable offset for a committed reader, else the end.
-	req := kmsg.NewPtrListOffsetsRequest()
+	var isolation int8
 	if level == kgo.ReadCommitted() {
-		req.IsolationLevel = 1
+		isolation = 1
 	}
-	rt := kmsg.NewListOffsetsRequestTopic()
-	rt.Topic = topic
-	rp := kmsg.NewListOffsetsRequestTopicPartition()
-	rp.Partition, rp.Timestamp = p, -1
-	rt.Partitions = append(rt.Partitions, rp)
-	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(ctx, cl)
-	require.NoError(t, err)
-	require.Zero(t, resp.Topics[0].Partitions[0].ErrorCode)
-	end := resp.Topics[0].Partitions[0].Offset
 	var got []string
-	for next := int64(0); next < end; {
-		fs := cl.PollFetches(ctx)
-		require.NoError(t, fs.Err())
-		fs.EachRecord(func(r *kgo.Record) {
-			next = r.Offset + 1
-			if r.Offset < end && !r.Attrs.IsControl() {
+	for next := int64(0); ; {
+		req := kmsg.NewPtrFetchRequest()
+		req.MaxBytes, req.IsolationLevel = 1<<20, isolation
+		rt := kmsg.NewFetchRequestTopic()
+		rt.Topic = topic
+		rp := kmsg.NewFetchRequestTopicPartition()
+		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = p, next, 1<<20
+		rt.Partitions = append(rt.Partitions, rp)
+		req.Topics = append(req.Topics, rt)
+		resp, err := byName{req}.send(ctx, cl)
+		require.NoError(t, err)
+		part := resp.Topics[0].Partitions[0]
+		require.Zero(t, part.ErrorCode)
+		end := part.HighWatermark
+		if isolation == 1 {
+			end = part.LastStableOffset
+		}
+		fp, after := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+			KeepControlRecords: true, Offset: next, IsolationLevel: level, Topic: topic, Partition: p,
+		}, &part, kgo.DefaultDecompressor(), nil)
+		require.NoError(t, fp.Err)
+		for _, r := range fp.Records {
+			if !r.Attrs.IsControl() {
 				got = append(got, string(r.Value))
 			}
-		})
-		if next == 0 && fs.Empty() { // only control records are left out below
-			next = 0
 		}
-		if level == kgo.ReadCommitted() && fs.Empty() {
-			break // what follows is aborted or open
+		if after >= end || after <= next {
+			return got
+		}
+		next = after
+	}
+}
+
+// byName is a Fetch that names topics by name.
+type byName struct{ *kmsg.FetchRequest }
+
+func (byName) MaxVersion() int16 { return 12 }
+
+func (r byName) send(ctx context.Context, cl *kgo.Client) (*kmsg.FetchResponse, error) {
+	leader, err := leaderOf(ctx, cl, r.Topics[0].Topic, r.Topics[0].Partitions[0].Partition)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := cl.Broker(int(leader)).Request(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return resp.(*kmsg.FetchResponse), nil
+}
+
+func leaderOf(ctx context.Context, cl *kgo.Client, topic string, p int32) (int32, error) {
+	meta, err := kmsg.NewPtrMetadataRequest().RequestWith(ctx, cl)
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range meta.Topics {
+		for _, mp := range t.Partitions {
+			if *t.Topic == topic && mp.Partition == p {
+				return mp.Leader, nil
+			}
 		}
 	}
-	return got
+	return 0, fmt.Errorf("no leader of %s partition %d", topic, p)
 }
 
 // describe asks the coordinator, not through our code.
@@ -278,22 +315,15 @@ func (p pinned) MaxVersion() int16 {
 }
 
 func (p pinned) send(ctx context.Context, cl *kgo.Client) (*kmsg.ProduceResponse, error) {
-	meta, err := kmsg.NewPtrMetadataRequest().RequestWith(ctx, cl)
+	leader, err := leaderOf(ctx, cl, p.Topics[0].Topic, p.Topics[0].Partitions[0].Partition)
 	if err != nil {
 		return nil, err
 	}
-	for _, t := range meta.Topics {
-		for _, mp := range t.Partitions {
-			if *t.Topic == p.Topics[0].Topic && mp.Partition == p.Topics[0].Partitions[0].Partition {
-				resp, err := cl.Broker(int(mp.Leader)).Request(ctx, p)
-				if err != nil {
-					return nil, err
-				}
-				return resp.(*kmsg.ProduceResponse), nil
-			}
-		}
+	resp, err := cl.Broker(int(leader)).Request(ctx, p)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("no leader")
+	return resp.(*kmsg.ProduceResponse), nil
 }
 
 func encodeBatch(who producerIdentity, seq int32, values []string) []byte {

@@ -187,12 +187,13 @@ func (s *Session) take(ctx context.Context, c statemachine.Call, op string) (rel
 		return nil, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if !s.legalLocked(c) {
 		err = s.stateErrorLocked(op)
+		s.mu.Unlock()
 		release()
 		return nil, err
 	}
+	s.mu.Unlock()
 	return release, nil
 }
 

@@ -179,11 +179,12 @@ func (s *Session) failLocked(op string, key int16, err error) *Error {
 }
 
 // killLocked ends the session for good. The transaction that is open can
-// certainly not be committed any more, unless a commit of it is unresolved.
-// s.mu is held.
+// certainly not be committed any more, unless a commit of it is unresolved or
+// another process may commit it. s.mu is held.
 func (s *Session) killLocked(op string, f facts, err error) *Error {
 	f |= isFatal
-	if s.txn == nil || !s.txn.openEnd && !s.kind.Resumed {
+	switch t := s.txn; {
+	case t == nil, t.ended && t.verdict == Aborted, !t.ended && !t.openEnd && !t.wasPrepared:
 		f |= isNotCommitted
 	}
 	cause := s.errorLocked(op, f, false, err)
