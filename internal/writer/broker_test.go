@@ -234,6 +234,17 @@ func (l *fakeLane) values(topic string, p int32) []string {
 	return nil
 }
 
+// recreate makes a topic anew: its partitions are empty and know no producer.
+func (l *fakeLane) recreate(topic string, old, id [16]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.names, old)
+	l.names[id] = topic
+	for p := range int32(16) {
+		delete(l.logs, fmt.Sprintf("%s/%d", topic, p))
+	}
+}
+
 func (l *fakeLane) log(topic string, p int32) *fakeLog {
 	key := fmt.Sprintf("%s/%d", topic, p)
 	lg := l.logs[key]

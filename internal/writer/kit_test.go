@@ -2,9 +2,9 @@ package writer_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -48,7 +48,7 @@ type fakeTxn struct {
 	pid    int64
 	epoch  int16
 	ending chan struct{}
-	part   txnsession.Participant
+	parts  []txnsession.Participant
 	gated  bool
 	sealed bool
 	ended  bool
@@ -88,10 +88,9 @@ func (s *fakeSession) Enlist(ctx context.Context, p txnsession.Participant) (wri
 	if s.state != txnsession.StateInTransaction || t == nil || t.sealed || t.gated && ctx.Value(passKey{}) != t {
 		return nil, &txnsession.Error{Op: "enlist", State: s.state, Err: txnsession.ErrState}
 	}
-	if t.part != nil && t.part != p {
-		return nil, errors.New("a second participant of the writer")
+	if !slices.Contains(t.parts, p) {
+		t.parts = append(t.parts, p)
 	}
-	t.part = p
 	return t, nil
 }
 
@@ -104,21 +103,20 @@ func (s *fakeSession) begin() *fakeTxn {
 	return t
 }
 
-func (s *fakeSession) closeGate(t *fakeTxn) txnsession.Participant {
+func (s *fakeSession) closeGate(t *fakeTxn) []txnsession.Participant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !t.gated {
 		t.gated = true
 		close(t.ending)
 	}
-	return t.part
+	return t.parts
 }
 
 // commit ends t as a session does. The error is that of the flush, or why the
 // transaction could not be committed.
 func (s *fakeSession) commit(ctx context.Context, t *fakeTxn) error {
-	p := s.closeGate(t)
-	if p != nil {
+	for _, p := range s.closeGate(t) {
 		if err := p.Flush(ctx); err != nil {
 			s.mu.Lock()
 			if ctx.Err() == nil && s.state == txnsession.StateInTransaction {
@@ -140,9 +138,9 @@ func (s *fakeSession) commit(ctx context.Context, t *fakeTxn) error {
 }
 
 func (s *fakeSession) abort(ctx context.Context, t *fakeTxn) error {
-	p := s.closeGate(t)
+	parts := s.closeGate(t)
 	t.cancel()
-	if p != nil {
+	for _, p := range parts {
 		if err := p.Discard(ctx); err != nil {
 			return err
 		}
@@ -153,11 +151,11 @@ func (s *fakeSession) abort(ctx context.Context, t *fakeTxn) error {
 
 func (s *fakeSession) end(t *fakeTxn, v txnsession.Verdict) {
 	s.mu.Lock()
-	p := t.part
-	t.ended, t.part = true, nil
+	parts := t.parts
+	t.ended, t.parts = true, nil
 	s.mu.Unlock()
 	t.cancel()
-	if p != nil {
+	for _, p := range parts {
 		p.Settle(v)
 	}
 	s.mu.Lock()

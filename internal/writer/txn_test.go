@@ -212,9 +212,9 @@ func TestProduceOutsideATransaction(t *testing.T) {
 		tx := r.session.begin()
 		var ok promised
 		r.produce(&ok, 0, "in")
-		part := r.session.closeGate(tx)
+		parts := r.session.closeGate(tx)
 		r.produce(&p, 0, "after the gate")
-		require.NoError(t, part.Flush(bg))
+		require.NoError(t, parts[0].Flush(bg))
 		r.session.end(tx, txnsession.Committed)
 		r.produce(&p, 0, "between")
 		tx = r.session.begin()
