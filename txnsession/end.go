@@ -50,10 +50,11 @@ func (s *Session) Commit(ctx context.Context) error {
 // StatePrepared, StateAbortableError and, to resolve an earlier Abort,
 // StateAborting; refused while a commit is unresolved.
 //
-// In a session that is not resumed every error is [IsNotCommitted]: nothing of
-// the transaction will become visible. If it is also [IsOutcomeUnknown] call
-// Abort again. ctx bounds the wait; if it ends while participants are still
-// waited for, the session is in StateAbortableError, since what they dropped
+// Unless the transaction was prepared, so that another process may commit it,
+// every error is [IsNotCommitted]: nothing of the transaction will become
+// visible. If it is also [IsOutcomeUnknown] call Abort again. ctx bounds the
+// wait; if it ends while participants are still waited for, or before the
+// request left, the session is in StateAbortableError, since what they dropped
 // is lost.
 func (s *Session) Abort(ctx context.Context) error {
 	return s.end(ctx, "abort", statemachine.CallAbort, false)
@@ -219,7 +220,9 @@ func (s *Session) readEnd(ctx context.Context, op string, t *transaction, commit
 				// Without the next identity the old one must not be used.
 				s.mustInit = true
 			}
-			s.mustInit = s.mustInit || !t.newRules() && (t.openEnd || t.openWork || t.failed)
+			// A copy of an end that another process has sent would end the
+			// next transaction.
+			s.mustInit = s.mustInit || !t.newRules() && (t.openEnd || t.openWork || t.failed || t.wasPrepared)
 		}
 		s.unlock()
 		v := Aborted
@@ -241,8 +244,8 @@ func (s *Session) readEnd(ctx context.Context, op string, t *transaction, commit
 	case code == kerr.ProducerFenced.Code || code == kerr.InvalidProducerEpoch.Code:
 		return s.endFenced(ctx, op, t, commit, res)
 	case code == kerr.InvalidProducerIDMapping.Code || code == kerr.TransactionalIDNotFound.Code:
-		return s.endForgotten(ctx, op, t, res)
-	case res.Class == transport.ClassDenied && !s.kind.Resumed && commit:
+		return s.endForgotten(ctx, op, t, commit, res)
+	case res.Class == transport.ClassDenied && commit && res.Sent && !t.open() && !t.prepared():
 		return s.notCommitted(op, t, res.Err)
 	}
 	return s.endOpen(op, t, commit, res.Err)
@@ -260,8 +263,17 @@ func (s *Session) endOpen(op string, t *transaction, commit bool, err error) err
 	default:
 		f = isUnknown
 	}
-	if !commit && !s.kind.Resumed {
+	if !commit && !t.wasPrepared {
 		f |= isNotCommitted
+		if s.state == StateInTransaction {
+			// The participants have dropped their work.
+			cause := s.errorLocked(op, isAbortable|f, false, fmt.Errorf("an abort was cut short: %w", err))
+			s.setState(statemachine.Fail, cause)
+			cause.State = s.state
+		}
+		if s.state == StateAbortableError {
+			f |= isAbortable
+		}
 	}
 	e := s.errorLocked(op, f, t.openEnd, err)
 	if t.sentEnd && (s.state == StateCommitting || s.state == StateAborting) {

@@ -139,7 +139,7 @@ func (s *Session) initialize(ctx context.Context, op string, keep bool) error {
 	if keep && ongoing != noIdentity {
 		t := s.newTransaction(next, version)
 		t.gateLocked()
-		t.sealed, t.worked, t.from = true, true, PreparedTxn{
+		t.sealed, t.worked, t.wasPrepared, t.from = true, true, true, PreparedTxn{
 			TransactionalID: s.id, ProducerID: ongoing.id, ProducerEpoch: ongoing.epoch, TransactionVersion: version,
 		}
 		s.txn = t

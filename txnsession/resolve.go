@@ -19,7 +19,7 @@ var errElsewhere = errors.New("the transaction was committed elsewhere")
 // says of a commit that this request did not commit, and of an abort that
 // there is nothing to abort, or that a commit came before it.
 func (s *Session) endRefused(ctx context.Context, op string, t *transaction, commit bool, res transport.Result) error {
-	if commit && !s.kind.Resumed && !t.unsure(res) {
+	if commit && !s.kind.Resumed && !t.unsure(res) && (res.Code == kerr.InvalidTxnState.Code || !t.prepared()) {
 		return s.notCommitted(op, t, res.Err)
 	}
 	if commit && res.Code == kerr.TransactionAbortable.Code && !t.unsure(res) {
@@ -66,13 +66,7 @@ func (s *Session) endFenced(ctx context.Context, op string, t *transaction, comm
 	here := out.Evidence.Source == "describe" // the coordinator's last word is about this transaction
 	switch {
 	case out.Verdict == Committed:
-		if !here {
-			s.kill(op, isFenced, res.Err)
-		}
-		if commit {
-			return s.endFound(op, t, out, nil, 0)
-		}
-		return s.endFound(op, t, out, errors.Join(errElsewhere, res.Err), 0)
+		return s.endCommitted(op, t, out, commit, here, isFenced, res.Err)
 	case out.Verdict == Aborted && here && commit:
 		// Not another owner: the coordinator timed the transaction out.
 		return s.notCommitted(op, t, res.Err)
@@ -82,7 +76,7 @@ func (s *Session) endFenced(ctx context.Context, op string, t *transaction, comm
 		}
 		s.conclude(t, Aborted, out.Evidence, nil)
 		return nil
-	case commit && t.openEnd && out.Verdict != Aborted:
+	case out.Verdict != Aborted && (commit && t.open() || t.prepared()):
 		return s.endOpen(op, t, commit, res.Err)
 	}
 	err := s.kill(op, isFenced|isNotCommitted, res.Err)
@@ -93,8 +87,8 @@ func (s *Session) endFenced(ctx context.Context, op string, t *transaction, comm
 // endForgotten handles a coordinator that no longer knows the transactional id
 // (transactional.id.expiration.ms). A live session is done for: to initialise
 // silently would break the fencing between two idle owners.
-func (s *Session) endForgotten(ctx context.Context, op string, t *transaction, res transport.Result) error {
-	if !s.kind.Resumed && !t.unsure(res) {
+func (s *Session) endForgotten(ctx context.Context, op string, t *transaction, commit bool, res transport.Result) error {
+	if !t.prepared() && (!commit || !t.unsure(res)) {
 		err := s.kill(op, isNotCommitted, res.Err)
 		s.conclude(t, Aborted, Evidence{Source: "answer", ProducerEpoch: t.ident.epoch, Text: res.Err.Error()}, err)
 		return err
@@ -102,11 +96,10 @@ func (s *Session) endForgotten(ctx context.Context, op string, t *transaction, r
 	out, err := s.findMarker(ctx, t)
 	switch {
 	case err == nil && out.Verdict == Committed:
-		if !s.kind.Resumed {
-			s.kill(op, 0, res.Err)
-		}
+		return s.endCommitted(op, t, out, commit, false, 0, res.Err)
+	case err == nil && !commit && s.kind.Resumed:
 		return s.endFound(op, t, out, nil, 0)
-	case err == nil && out.Verdict == Aborted:
+	case err == nil:
 		if !s.kind.Resumed {
 			s.kill(op, isNotCommitted, res.Err)
 		}
@@ -116,6 +109,20 @@ func (s *Session) endForgotten(ctx context.Context, op string, t *transaction, r
 	e := s.kill(op, isUnknown, lost)
 	s.conclude(t, Unknown, Evidence{Source: "none", Text: lost.Error()}, e)
 	return e
+}
+
+// endCommitted ends t, which was found to be committed. Unless the session may
+// go on it is lost, for cause.
+func (s *Session) endCommitted(op string, t *transaction, out Outcome, commit, goOn bool, f facts, cause error) error {
+	var err error
+	if !commit {
+		err = errors.Join(errElsewhere, cause)
+	}
+	s.conclude(t, out.Verdict, out.Evidence, err) // first: what is fatal must not claim that it is not committed
+	if !goOn && !s.kind.Resumed {
+		s.kill(op, f, cause)
+	}
+	return s.endFound(op, t, out, err, 0)
 }
 
 // endFound ends t with an outcome that was found out rather than answered.
@@ -159,6 +166,13 @@ func (t *transaction) unsure(res transport.Result) bool {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
 	return t.openEnd || res.Attempts > 1
+}
+
+// open reports whether an end of t has no answer that decides.
+func (t *transaction) open() bool {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	return t.openEnd
 }
 
 // prepared reports whether t may have been ended by another process.
