@@ -36,7 +36,11 @@ func (c *Cluster) AddUser(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		return kerr.ErrorForCode(resp.Results[0].ErrorCode)
+		got, err := sole(resp.Results)
+		if err != nil {
+			return err
+		}
+		return kerr.ErrorForCode(got.ErrorCode)
 	})
 	if err != nil {
 		return fmt.Errorf("kafkatest: add user %s: %w", name, err)
@@ -68,7 +72,11 @@ func (c *Cluster) Allow(ctx context.Context, user string, resource kmsg.ACLResou
 		if err != nil {
 			return err
 		}
-		return kerr.ErrorForCode(resp.Results[0].ErrorCode)
+		got, err := sole(resp.Results)
+		if err != nil {
+			return err
+		}
+		return kerr.ErrorForCode(got.ErrorCode)
 	})
 }
 
@@ -85,7 +93,11 @@ func (c *Cluster) Revoke(ctx context.Context, user string, resource kmsg.ACLReso
 		if err != nil {
 			return err
 		}
-		return kerr.ErrorForCode(resp.Results[0].ErrorCode)
+		got, err := sole(resp.Results)
+		if err != nil {
+			return err
+		}
+		return kerr.ErrorForCode(got.ErrorCode)
 	})
 }
 

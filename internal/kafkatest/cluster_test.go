@@ -2,6 +2,7 @@ package kafkatest_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -88,19 +89,19 @@ func TestDefaultFeatures(t *testing.T) {
 
 func TestOldRulesAreFinalized(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Own(t, kafkatest.OldRules())
+	c := kafkatest.Shared(t, kafkatest.OldRules())
 	require.NotContains(t, finalized(t, client(t, c.Opts())), "transaction.version")
 }
 
 func TestKafka41ServesShareGroups(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Own(t, kafkatest.Kafka41())
+	c := kafkatest.Shared(t, kafkatest.Kafka41())
 	require.EqualValues(t, 1, finalized(t, client(t, c.Opts()))["share.version"])
 }
 
 func TestKafka39(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Own(t, kafkatest.Kafka39())
+	c := kafkatest.Shared(t, kafkatest.Kafka39())
 	fs := finalized(t, client(t, c.Opts()))
 	require.NotContains(t, fs, "transaction.version")
 	topic := kafkatest.Topic(t, c, 1)
@@ -112,7 +113,7 @@ func TestKafka39(t *testing.T) {
 
 func TestPreparedSpecExposesTwoPhaseCommit(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Own(t, kafkatest.Prepared())
+	c := kafkatest.Shared(t, kafkatest.Prepared())
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "test", "1"
 	resp, err := req.RequestWith(bounded(t), client(t, c.Opts()).SeedBrokers()[0])
@@ -200,7 +201,7 @@ func TestStartWithoutTools(t *testing.T) {
 // skipWithoutTools skips a test that starts a cluster by itself.
 func skipWithoutTools(t *testing.T, err error) {
 	t.Helper()
-	if _, ok := err.(*kafkatest.MissingError); ok {
-		t.Skipf("%v; install it, then: go test -run '^%s$'", err, t.Name())
+	if missing, ok := errors.AsType[*kafkatest.MissingError](err); ok {
+		t.Skipf("%v; install it, then: go test -run '^%s$'", missing, t.Name())
 	}
 }

@@ -29,15 +29,15 @@ func TestNodesDieWithTheirOwner(t *testing.T) {
 		said += lines.Text() + "\n"
 		_, _ = fmt.Sscanf(lines.Text(), "owner %d %s", &pid, &dir)
 	}
-	require.NoError(t, cmd.Process.Kill())
-	require.Error(t, cmd.Wait())
 	require.NotZero(t, pid, said)
 	require.DirExists(t, dir)
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
 
 	require.Eventually(t, func() bool {
 		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for what waits to be reaped
 		return len(args) == 0
-	}, 10*time.Second, 10*time.Millisecond, "the node outlives its owner")
+	}, 3*time.Second, 10*time.Millisecond, "the node outlives its owner")
 
 	// The next owner clears the files away.
 	mine, lock, err := kafkatest.NewDataDir(t.Context())

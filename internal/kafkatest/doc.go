@@ -19,6 +19,9 @@
 //		goleak.VerifyTestMain(kafkatest.Main(m))
 //	}
 //
+// Between the start and the end of a cluster each node keeps one goroutine: a
+// test that looks for leaks by itself takes goleak.IgnoreCurrent after Shared.
+//
 // # What is needed
 //
 // Java 17 or newer (java) and Maven (mvn) on the PATH, and for the first run of

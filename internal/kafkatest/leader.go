@@ -83,7 +83,15 @@ func (p peer) reassign(ctx context.Context, topic string, partition int32, repli
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return err
 	}
-	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+	got, err := sole(resp.Topics)
+	if err != nil {
+		return err
+	}
+	part, err := sole(got.Partitions)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(part.ErrorCode)
 }
 
 // elect makes the preferred leader the leader.
@@ -100,7 +108,15 @@ func (p peer) elect(ctx context.Context, topic string, partition int32) error {
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return err
 	}
-	err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+	got, err := sole(resp.Topics)
+	if err != nil {
+		return err
+	}
+	part, err := sole(got.Partitions)
+	if err != nil {
+		return err
+	}
+	err = kerr.ErrorForCode(part.ErrorCode)
 	if errors.Is(err, kerr.ElectionNotNeeded) {
 		return nil
 	}

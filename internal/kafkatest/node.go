@@ -1,6 +1,7 @@
 package kafkatest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,9 @@ import (
 	"strings"
 	"sync"
 )
+
+// errEnded is the end of a node that was asked to end.
+var errEnded = errors.New("it ended")
 
 // node is one broker and controller of a local cluster.
 type node struct {
@@ -124,7 +128,7 @@ func (n *node) running() (*process, error) {
 	}
 	select {
 	case <-n.process.exited:
-		return nil, fmt.Errorf("kafkatest: node %d is not running (%v)", n.id, n.process.err)
+		return nil, fmt.Errorf("kafkatest: node %d is not running: %w", n.id, cmp.Or(n.process.err, errEnded))
 	default:
 		return n.process, nil
 	}

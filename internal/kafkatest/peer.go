@@ -86,10 +86,11 @@ func (p peer) metadata(ctx context.Context, topic string) (*kmsg.MetadataRespons
 	if err != nil {
 		return nil, err
 	}
-	if len(resp.Topics) != 1 {
-		return nil, fmt.Errorf("%d topics in the answer", len(resp.Topics))
+	got, err := sole(resp.Topics)
+	if err != nil {
+		return nil, err
 	}
-	return &resp.Topics[0], kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	return got, kerr.ErrorForCode(got.ErrorCode)
 }
 
 // finalized are the cluster's finalized features, as the node knows them.
@@ -121,4 +122,12 @@ func (p peer) leaders(ctx context.Context, topic string) (map[int32]int, error) 
 		}
 	}
 	return leaders, nil
+}
+
+// sole answers the one element of an answer about one thing.
+func sole[T any](s []T) (*T, error) {
+	if len(s) != 1 {
+		return nil, fmt.Errorf("%d of %T in the answer, want 1", len(s), *new(T))
+	}
+	return &s[0], nil
 }

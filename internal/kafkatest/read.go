@@ -2,7 +2,6 @@ package kafkatest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -111,7 +110,14 @@ func (r *partitionReader) offset(ctx context.Context, leader peer, timestamp int
 	if err != nil {
 		return -1, err
 	}
-	got := resp.Topics[0].Partitions[0]
+	topic, err := sole(resp.Topics)
+	if err != nil {
+		return -1, err
+	}
+	got, err := sole(topic.Partitions)
+	if err != nil {
+		return -1, err
+	}
 	if err := kerr.ErrorForCode(got.ErrorCode); err != nil {
 		return -1, err
 	}
@@ -134,12 +140,17 @@ func (r *partitionReader) fetch(ctx context.Context, leader peer) error {
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return err
 	}
-	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return errors.New("no partition in the answer")
+	topic, err := sole(resp.Topics)
+	if err != nil {
+		return err
+	}
+	answer, err := sole(topic.Partitions)
+	if err != nil {
+		return err
 	}
 	got, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
 		Offset: r.next, IsolationLevel: r.isolation, Topic: r.topic, Partition: r.partition,
-	}, &resp.Topics[0].Partitions[0], kgo.DefaultDecompressor(), nil)
+	}, answer, kgo.DefaultDecompressor(), nil)
 	if got.Err != nil {
 		return got.Err
 	}

@@ -56,10 +56,10 @@ func (c *Cluster) awaitNode(ctx context.Context, n *node) error {
 	var died error
 	err := c.onNode(ctx, n.id, func(ctx context.Context, p peer) error {
 		return poll(ctx, fmt.Sprintf("node %d is ready", n.id), func(ctx context.Context) error {
-			if _, died = n.running(); died != nil {
-				return nil
+			if _, died = n.running(); died == nil {
+				return c.ready(ctx, p)
 			}
-			return c.ready(ctx, p)
+			return nil // nothing to wait for
 		})
 	})
 	if err := errors.Join(died, err); err != nil {
@@ -137,11 +137,12 @@ func (c *Cluster) findCoordinator(ctx context.Context, kind int8, key string) (i
 			if err != nil {
 				return err
 			}
-			if len(resp.Coordinators) != 1 {
-				return fmt.Errorf("%d coordinators in the answer", len(resp.Coordinators))
+			got, err := sole(resp.Coordinators)
+			if err != nil {
+				return err
 			}
-			found = int(resp.Coordinators[0].NodeID)
-			return kerr.ErrorForCode(resp.Coordinators[0].ErrorCode)
+			found = int(got.NodeID)
+			return kerr.ErrorForCode(got.ErrorCode)
 		})
 	})
 	return found, err

@@ -15,7 +15,7 @@ import (
 
 func TestSecuredLetsInWhoIsKnownAndAllowed(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Own(t, kafkatest.Secured())
+	c := kafkatest.Shared(t, kafkatest.Secured())
 	ctx := bounded(t)
 	topic := kafkatest.Topic(t, c, 1)
 
@@ -26,17 +26,18 @@ func TestSecuredLetsInWhoIsKnownAndAllowed(t *testing.T) {
 	stranger := client(t, c.UserOpts("stranger"))
 	require.ErrorIs(t, stranger.Ping(short), kerr.SaslAuthenticationFailed)
 
-	require.NoError(t, c.AddUser(ctx, "writer"))
-	writer := client(t, c.UserOpts("writer"))
+	user := kafkatest.UniqueID(t)
+	require.NoError(t, c.AddUser(ctx, user))
+	writer := client(t, c.UserOpts(user))
 	require.NoError(t, writer.Ping(ctx))
 	write := func() error {
-		cl := client(t, c.UserOpts("writer"), kgo.DisableIdempotentWrite(), kgo.RecordRetries(0))
+		cl := client(t, c.UserOpts(user), kgo.DisableIdempotentWrite(), kgo.RecordRetries(0))
 		return cl.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte("mine")}).FirstErr()
 	}
 	require.ErrorIs(t, write(), kerr.TopicAuthorizationFailed)
-	require.NoError(t, c.Allow(ctx, "writer", kmsg.ACLResourceTypeTopic, topic, kmsg.ACLOperationWrite))
+	require.NoError(t, c.Allow(ctx, user, kmsg.ACLResourceTypeTopic, topic, kmsg.ACLOperationWrite))
 	require.NoError(t, write())
-	require.NoError(t, c.Revoke(ctx, "writer", kmsg.ACLResourceTypeTopic, topic, kmsg.ACLOperationWrite))
+	require.NoError(t, c.Revoke(ctx, user, kmsg.ACLResourceTypeTopic, topic, kmsg.ACLOperationWrite))
 	require.ErrorIs(t, write(), kerr.TopicAuthorizationFailed)
 
 	got, err := kafkatest.ReadCommitted(ctx, c, topic)

@@ -26,7 +26,11 @@ func (c *Cluster) CreateTopic(ctx context.Context, name string, partitions int) 
 			if err != nil {
 				return err
 			}
-			switch err := kerr.ErrorForCode(resp.Topics[0].ErrorCode); {
+			got, err := sole(resp.Topics)
+			if err != nil {
+				return err
+			}
+			switch err := kerr.ErrorForCode(got.ErrorCode); {
 			case kerr.IsRetriable(err):
 				return err
 			case errors.Is(err, kerr.TopicAlreadyExists) && tries > 1: // an earlier try made it

@@ -69,10 +69,10 @@ func (p peer) describeTxn(ctx context.Context, id string) (Txn, error) {
 	if err != nil {
 		return Txn{}, err
 	}
-	if len(resp.TransactionStates) != 1 {
-		return Txn{}, fmt.Errorf("%d transactions in the answer", len(resp.TransactionStates))
+	s, err := sole(resp.TransactionStates)
+	if err != nil {
+		return Txn{}, err
 	}
-	s := resp.TransactionStates[0]
 	if err := kerr.ErrorForCode(s.ErrorCode); err != nil {
 		return Txn{}, err
 	}

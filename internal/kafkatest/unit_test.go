@@ -35,8 +35,10 @@ func TestUniqueIDIsAName(t *testing.T) {
 	})
 }
 
-func TestSpecsShareByValue(t *testing.T) {
-	require.True(t, kafkatest.Latest() == kafkatest.Latest())
+func TestSpecsAreValues(t *testing.T) {
+	three := kafkatest.Latest()
+	three.Nodes = 3
+	require.Len(t, map[kafkatest.Spec]bool{kafkatest.ThreeNodes(): true, three: true}, 1)
 	require.Equal(t, "kafka 4.4.0 x3 transaction.version=0 share.version=1 unstable 2pc secure [-Xmx1g] \"a=b\"", kafkatest.Spec{
 		Version: "4.4.0", Nodes: 3, ShareVersion: 1, UnstableAPIs: true, TwoPhaseCommit: true, Secure: true, JVM: "-Xmx1g", Overrides: "a=b",
 	}.String())
