@@ -186,14 +186,15 @@ func newDataDir(ctx context.Context) (string, *os.File, error) {
 		return "", nil, err
 	}
 	defer sweeping.Close()
-	locks, err := filepath.Glob(filepath.Join(runDir, "*.lock"))
+	left, err := os.ReadDir(runDir)
 	if err != nil {
 		return "", nil, err
 	}
-	for _, path := range locks {
-		if f, err := tryLock(path); err == nil && f != nil {
-			_ = os.RemoveAll(strings.TrimSuffix(path, ".lock"))
-			_ = os.Remove(path)
+	for _, entry := range left {
+		dir := filepath.Join(runDir, strings.TrimSuffix(entry.Name(), ".lock"))
+		if f, err := tryLock(dir + ".lock"); err == nil && f != nil {
+			_ = os.RemoveAll(dir)
+			_ = os.Remove(f.Name())
 			_ = f.Close()
 		}
 	}
