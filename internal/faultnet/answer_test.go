@@ -338,10 +338,14 @@ func TestRewriteKeepsItsOwnCopyOfTheRequest(t *testing.T) {
 		Records: []byte("records"),
 	}}}}
 	frame := frameOf(1, produce)
-	sent := sendAll(client, frame)
-	_, err := io.ReadFull(broker, make([]byte, len(frame)))
+	read := make(chan error, 1)
+	go func() {
+		_, err := io.CopyN(io.Discard, broker, int64(len(frame)))
+		read <- err
+	}()
+	_, err := client.Write(frame)
 	require.NoError(t, err)
-	require.NoError(t, <-sent)
+	require.NoError(t, <-read)
 	clear(frame) // as a client reuses its buffer
 	answered := sendAll(broker, answerFrame(1, "\x00"+string((&kmsg.ProduceResponse{Version: 9}).AppendTo(nil))))
 	readFrame(t, client)

@@ -75,7 +75,7 @@ func (c *conn) cut() { _ = c.end(io.EOF, c.raw) }
 // does anything.
 func (c *conn) end(why error, closer io.Closer) error {
 	c.mu.Lock()
-	if c.ended != nil {
+	if c.overLocked() {
 		c.mu.Unlock()
 		return nil
 	}
@@ -85,6 +85,9 @@ func (c *conn) end(why error, closer io.Closer) error {
 	c.net.leave(c, false)
 	return closer.Close()
 }
+
+// overLocked tells whether the client can do no more with the connection.
+func (c *conn) overLocked() bool { return c.ended != nil }
 
 // sever cuts, and gives up what is still owed to the broker.
 func (c *conn) sever() {

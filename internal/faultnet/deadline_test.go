@@ -2,6 +2,7 @@ package faultnet_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"os"
@@ -219,5 +220,35 @@ func TestWriteDeadlineSparesWhatWasTaken(t *testing.T) {
 		_, err = io.ReadFull(broker, got)
 		require.NoError(t, err)
 		require.Equal(t, frame, got)
+	})
+}
+
+// slowEnd is a connection whose Write returns late after Close.
+type slowEnd struct{ net.Conn }
+
+func (s slowEnd) Write(p []byte) (int, error) {
+	n, err := s.Conn.Write(p)
+	time.Sleep(time.Minute)
+	return n, err
+}
+
+func TestCloseWaitsForTheConnectionsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end, broker := net.Pipe()
+		defer broker.Close()
+		nw := faultnet.New(faultnet.WithDialer(func(context.Context, string, string) (net.Conn, error) {
+			return slowEnd{end}, nil
+		}))
+		defer nw.Close()
+		client, err := nw.Dial(t.Context(), "tcp", "broker:9092")
+		require.NoError(t, err)
+		inj := nw.Inject(forever(faultnet.DelayRequest))
+		_, err = client.Write(frameOf(1, heartbeat("g")))
+		require.NoError(t, err)
+		inj.Release()
+		synctest.Wait() // the goroutine is writing
+		begin := time.Now()
+		require.NoError(t, client.Close())
+		require.Equal(t, time.Minute, time.Since(begin))
 	})
 }

@@ -78,7 +78,7 @@ func fillElements(q, r reflect.Value, code int16) int {
 		}
 		for i := range from.Len() {
 			el := reflect.New(f.Type.Elem())
-			if d, ok := el.Interface().(interface{ Default() }); ok {
+			if d, ok := reflect.TypeAssert[interface{ Default() }](el); ok {
 				d.Default()
 			}
 			asked := reflect.Indirect(from.Index(i))

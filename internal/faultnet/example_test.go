@@ -3,7 +3,6 @@ package faultnet_test
 import (
 	"context"
 	"fmt"
-	"log"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -16,7 +15,8 @@ import (
 func Example() {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "topic"))
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer cluster.Close()
 	nw := faultnet.New()
@@ -28,7 +28,8 @@ func Example() {
 		kgo.DefaultProduceTopic("topic"),
 	)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer cl.Close()
 
@@ -39,10 +40,12 @@ func Example() {
 	})
 	ctx := context.Background()
 	if err := cl.BeginTransaction(); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	if err := cl.ProduceSync(ctx, kgo.StringRecord("value")).FirstErr(); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	fmt.Println("commit:", cl.EndTransaction(ctx, kgo.TryCommit))
 	fmt.Println("faults met:", inj.Hits())
@@ -52,7 +55,8 @@ func Example() {
 		}
 		req, err := r.Decode()
 		if err != nil {
-			log.Fatal(err)
+			fmt.Println(err)
+			return
 		}
 		fmt.Printf("EndTxn commit=%t: %v served=%t answered=%t\n",
 			req.(*kmsg.EndTxnRequest).Commit, r.Action, r.Served, r.Answered)

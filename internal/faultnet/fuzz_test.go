@@ -2,6 +2,7 @@ package faultnet_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -95,7 +96,7 @@ func FuzzFrames(f *testing.F) {
 			_ = broker.Close()
 		}()
 		got = nil
-		for i, err := 0, error(nil); err != io.EOF; i++ {
+		for i, err := 0, error(nil); !errors.Is(err, io.EOF); i++ {
 			n := 64
 			if len(cuts) > 0 {
 				n = 1 + int(cuts[len(cuts)-1-i%len(cuts)])

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -128,10 +129,9 @@ func (w *world) epochLater() <-chan int16 {
 // last returns the newest log entry of a key.
 func (w *world) last(key int16) faultnet.Request {
 	w.t.Helper()
-	log := w.net.Log()
-	for i := len(log) - 1; i >= 0; i-- {
-		if log[i].Key == key {
-			return log[i]
+	for _, r := range slices.Backward(w.net.Log()) {
+		if r.Key == key {
+			return r
 		}
 	}
 	w.t.Fatalf("no request of key %d in the log", key)

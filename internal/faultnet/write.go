@@ -47,7 +47,7 @@ func (c *conn) Write(p []byte) (int, error) {
 		n, err := c.take(p[taken:])
 		taken += n
 		switch {
-		case err == errSwallowed:
+		case errors.Is(err, errSwallowed):
 			return len(p), nil
 		case err != nil:
 			c.out.err = err
@@ -181,11 +181,11 @@ func (c *conn) collect(piece []byte) (int, error) {
 		o.frame = append(o.frame, piece...)
 		return len(piece), nil
 	}
-	frame := piece
+	frame := piece // the client's memory, if all of the frame is there
 	if len(o.frame) > 0 {
-		frame = append(o.frame, piece...)
+		o.frame = append(o.frame, piece...)
+		frame, o.frame = o.frame, nil
 	}
-	o.frame = nil
 	return len(piece), c.judge(frame)
 }
 

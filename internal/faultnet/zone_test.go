@@ -1,6 +1,7 @@
 package faultnet_test
 
 import (
+	"context"
 	"io"
 	"net"
 	"os"
@@ -105,4 +106,18 @@ func TestDialIntoABlackhole(t *testing.T) {
 		_, err = nw.Dial(t.Context(), "tcp", "broker:9092")
 		require.ErrorIs(t, err, net.ErrClosed)
 	})
+}
+
+func TestDownDuringADial(t *testing.T) {
+	var nw *faultnet.Net
+	client, broker := net.Pipe()
+	nw = faultnet.New(faultnet.WithDialer(func(context.Context, string, string) (net.Conn, error) {
+		nw.Down("broker:9092")
+		return client, nil
+	}))
+	defer nw.Close()
+	_, err := nw.Dial(t.Context(), "tcp", "broker:9092")
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	_, err = broker.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, "the connection was left open")
 }
