@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -14,6 +15,10 @@ import (
 	"github.com/ktxn/ktxn/internal/statemachine"
 	"github.com/ktxn/ktxn/internal/transport"
 )
+
+// topicBound is how long a topic that is being made, or made again, is waited
+// for: not for the whole of the caller's budget, since it may be gone.
+const topicBound = 5 * time.Second
 
 // errOffsetsOpen refuses a commit that would leave out offsets which the
 // caller wanted in the transaction.
@@ -65,8 +70,8 @@ type offsetsCall struct {
 	group   string
 }
 
-func (c *offsetsCall) same(offsets map[string]map[int32]kgo.EpochOffset, group string) bool {
-	return c.group == group && maps.EqualFunc(c.offsets, offsets, func(a, b map[int32]kgo.EpochOffset) bool {
+func (c *offsetsCall) same(o *offsetsCall) bool {
+	return c.group == o.group && maps.EqualFunc(c.offsets, o.offsets, func(a, b map[int32]kgo.EpochOffset) bool {
 		return maps.Equal(a, b)
 	})
 }
@@ -87,7 +92,7 @@ func (s *Session) SendOffsets(ctx context.Context, offsets map[string]map[int32]
 	t := s.txn
 	// A call that was cut short may be repeated although a Commit has closed
 	// the gate: it is what that Commit waits for.
-	repeat := t != nil && !t.sealed && t.offsets != nil && t.offsets.same(offsets, group.Group)
+	repeat := t != nil && !t.sealed && slices.ContainsFunc(t.offsets, (&offsetsCall{offsets, group.Group}).same)
 	if !s.legalLocked(statemachine.CallSendOffsets) || t == nil || !repeat && !t.enterLocked(ctx) {
 		defer s.mu.Unlock()
 		return s.stateErrorLocked(op)
@@ -131,6 +136,7 @@ func (s *Session) sendOffsets(ctx context.Context, t *transaction, offsets map[s
 	if err := gate.wait(ctx, t.ctx); err != nil {
 		return s.offsetsFailed(t, call, keyTxnOffsetCommit, transport.Result{Err: err})
 	}
+	sent := false
 	if !t.newRules() {
 		res := s.lane.Do(ctx, transport.Call{
 			Target: transport.TxnCoordinator(s.id),
@@ -145,15 +151,15 @@ func (s *Session) sendOffsets(ctx context.Context, t *transaction, offsets map[s
 		if res.Err != nil {
 			return s.offsetsFailed(t, call, keyAddOffsetsToTxn, res)
 		}
+		sent = res.Sent
 	}
 	if res := s.commitOffsets(ctx, t, call, group); res.Err != nil {
+		res.Sent = res.Sent || sent
 		return s.offsetsFailed(t, call, keyTxnOffsetCommit, res)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.offsets != nil && t.offsets.same(call.offsets, call.group) {
-		t.offsets = nil
-	}
+	t.offsets = slices.DeleteFunc(t.offsets, call.same)
 	return nil
 }
 
@@ -169,9 +175,6 @@ func (s *Session) commitOffsets(ctx context.Context, t *transaction, call *offse
 	} else {
 		c.MaxVersion = 4
 	}
-	// A topic that is being made or made again is waited for, but not for
-	// the whole of the caller's budget.
-	const topicBound = 5 * time.Second
 	began := time.Now()
 	c.Give = func(r transport.Result) bool {
 		missing := r.Code == kerr.UnknownTopicID.Code || r.Code == kerr.UnknownTopicOrPartition.Code
@@ -254,7 +257,9 @@ func (s *Session) offsetsFailed(t *transaction, call *offsetsCall, key int16, re
 	}
 	cut := res.Class.Retries() || res.Class == transport.ClassUnknown && res.Unanswered || res.Class == transport.ClassNone
 	if cut && (res.Code == 0 || res.Unanswered) {
-		t.offsets = call
+		if !slices.ContainsFunc(t.offsets, call.same) {
+			t.offsets = append(t.offsets, call)
+		}
 		f := facts(0)
 		if !res.Sent {
 			f = isNeverSent

@@ -84,7 +84,7 @@ func init() {
 // only if the transaction may be committed or prepared.
 func (s *Session) flush(ctx context.Context, op string, t *transaction) error {
 	s.mu.Lock()
-	if t.offsets != nil {
+	if len(t.offsets) > 0 {
 		defer s.mu.Unlock()
 		return s.errorLocked(op, isNeverSent, false, errOffsetsOpen)
 	}
@@ -106,7 +106,7 @@ func (s *Session) flush(ctx context.Context, op string, t *transaction) error {
 	case s.state != StateInTransaction:
 		// A participant or a late answer has failed the transaction.
 		return s.stateErrorLocked(op)
-	case t.offsets != nil:
+	case len(t.offsets) > 0:
 		return s.errorLocked(op, isNeverSent, false, errOffsetsOpen)
 	}
 	t.sealed = true

@@ -3,6 +3,7 @@ package txnsession
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -14,6 +15,7 @@ import (
 // The keys of the requests that a session sends.
 const (
 	keyProduce              = 0
+	keyMetadata             = 3
 	keyInitProducerID       = 22
 	keyAddPartitionsToTxn   = 24
 	keyAddOffsetsToTxn      = 25
@@ -57,8 +59,6 @@ func (s *Session) AddPartitions(ctx context.Context, partitions map[string][]int
 	t.worked = true
 	gate := s.markers
 	s.mu.Unlock()
-	ctx, done := joinContext(ctx, t.ctx, ErrState)
-	defer done()
 	if err := gate.wait(ctx, t.ctx); err != nil {
 		return s.fail(op, isNeverSent, false, err)
 	}
@@ -84,15 +84,14 @@ func (s *Session) AddPartitions(ctx context.Context, partitions map[string][]int
 	return nil
 }
 
-// register makes one partition known to the coordinator under old rules.
+// register makes one partition known to the coordinator under old rules. The
+// end of the transaction is an answer too.
 func (s *Session) register(ctx context.Context, t *transaction, topic string, part int32) error {
 	select {
 	case err := <-s.enqueue(t, partition{topic, part}):
 		return err
 	case <-ctx.Done():
 		return s.fail("own", 0, true, context.Cause(ctx))
-	case <-t.ctx.Done():
-		return s.fail("own", 0, true, ErrState)
 	}
 }
 
@@ -159,9 +158,13 @@ func (s *Session) addBatch(t *transaction, batch map[partition][]chan error) map
 	for p := range batch {
 		topics[p.topic] = append(topics[p.topic], p.part)
 	}
+	began := time.Now()
 	res := s.lane.Do(t.ctx, transport.Call{
 		Target:     transport.TxnCoordinator(s.id),
 		MaxVersion: 3, // 4 is for brokers
+		Give: func(r transport.Result) bool {
+			return r.Code == kerr.UnknownTopicOrPartition.Code && time.Since(began) > topicBound
+		},
 		New: func() kmsg.Request {
 			req := kmsg.NewPtrAddPartitionsToTxnRequest()
 			req.TransactionalID = s.id
@@ -192,13 +195,21 @@ func (s *Session) addBatch(t *transaction, batch map[partition][]chan error) map
 			}
 		}
 	}
+	// Where the end of the transaction cut the request short, that is why.
+	var over error
+	switch {
+	case s.closeBegun:
+		over = ErrClosed
+	case t.ended || s.txn != t || t.ctx.Err() != nil:
+		over = ErrState
+	}
 	for p := range batch {
 		err := res.Err
 		if code, ok := refused[p]; ok && code != 0 {
 			err = fmt.Errorf("%s partition %d: %w", p.topic, p.part, kerr.ErrorForCode(code))
 		}
-		if t.ended || s.txn != t || t.ctx.Err() != nil {
-			errs[p] = s.errorLocked("add partitions", 0, res.Unanswered, err)
+		if over != nil {
+			errs[p] = s.errorLocked("add partitions", 0, res.Unanswered, fmt.Errorf("%w: %w", over, err))
 			continue
 		}
 		e := s.failLocked("add partitions", keyAddPartitionsToTxn, err)

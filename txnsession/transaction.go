@@ -31,7 +31,7 @@ type transaction struct {
 	openWork    bool // a Produce may still arrive at its broker
 	owners      map[seqKey]*ownership
 	adding      *adding
-	offsets     *offsetsCall // cut short: Commit waits for its repetition
+	offsets     []*offsetsCall // cut short: Commit waits for their repetition
 	witness     Witness
 	sentEnd     bool // an EndTxn was written
 	openEnd     bool // one of them has no answer that decides
