@@ -22,9 +22,6 @@ var (
 const (
 	markerFetchBytes = 1 << 20
 	markerFetchWait  = 100 * time.Millisecond
-	// A Fetch is detached from the caller's context: to cancel one kills the
-	// connection, and with it the requests of others.
-	markerFetchTimeout = 30 * time.Second
 )
 
 // findMarker looks for the first marker of the transaction's producer id after
@@ -75,12 +72,10 @@ func (s *Session) findMarker(ctx context.Context, t *transaction) (Outcome, erro
 // with control records, and returns the offset after it.
 func (s *Session) fetchMarkers(ctx context.Context, w Witness, offset int64) (kgo.FetchPartition, int64, error) {
 	var none kgo.FetchPartition
-	info, err := s.tc.Topic(ctx, w.Topic)
+	info, err := s.witnessTopic(ctx, w.Topic)
 	switch {
 	case err != nil:
 		return none, 0, err
-	case info.Err != nil:
-		return none, 0, info.Err
 	case int(w.Partition) >= len(info.Partitions) || w.Partition < 0:
 		return none, 0, kerr.UnknownTopicOrPartition
 	case w.TopicID != [16]byte{} && info.ID != [16]byte{} && w.TopicID != info.ID:
@@ -104,10 +99,8 @@ func (s *Session) fetchMarkers(ctx context.Context, w Witness, offset int64) (kg
 		Code: fetchCode,
 		Give: func(r transport.Result) bool { return r.Class == transport.ClassRefresh },
 	}
-	res, err := s.detached(ctx, call)
+	res := s.tc.Lookup().Do(ctx, call)
 	switch {
-	case err != nil:
-		return none, 0, err
 	case res.Class == transport.ClassRefresh:
 		select { // the leader has moved
 		case <-s.tc.RefreshTopics(w.Topic):
@@ -130,20 +123,22 @@ func (s *Session) fetchMarkers(ctx context.Context, w Witness, offset int64) (kg
 	return none, 0, errors.New("the broker's answer lacks the partition")
 }
 
-// detached does a call whose request must not be cancelled; ctx bounds only
-// the wait.
-func (s *Session) detached(ctx context.Context, call transport.Call) (transport.Result, error) {
-	answer := make(chan transport.Result, 1)
-	go func() {
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), markerFetchTimeout)
-		defer cancel()
-		answer <- s.tc.Lookup().Do(bound, call)
-	}()
-	select {
-	case res := <-answer:
-		return res, nil
-	case <-ctx.Done():
-		return transport.Result{}, context.Cause(ctx)
+// witnessTopic waits for the topic while the retry table says that it may come,
+// one that is not there for a limited time only.
+func (s *Session) witnessTopic(ctx context.Context, name string) (*transport.Topic, error) {
+	for began := time.Now(); ; {
+		info, err := s.tc.Topic(ctx, name)
+		if err != nil || info.Err == nil {
+			return info, err
+		}
+		var ke *kerr.Error
+		if !errors.As(info.Err, &ke) || !transport.Classify(keyMetadata, ke.Code).Retries() {
+			return nil, info.Err
+		}
+		missing := ke.Code == kerr.UnknownTopicOrPartition.Code || ke.Code == kerr.UnknownTopicID.Code
+		if missing && time.Since(began) > topicBound {
+			return nil, info.Err
+		}
 	}
 }
 
