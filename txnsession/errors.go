@@ -87,9 +87,8 @@ func (e *Error) Error() string {
 	case f&isNeverSent != 0:
 		b.WriteString("; nothing was sent")
 	}
-	fmt.Fprintf(&b, "; the session is %s", e.State)
-	if len(e.Allowed) > 0 {
-		fmt.Fprintf(&b, " and allows %s", strings.Join(e.Allowed, ", "))
+	if len(e.Allowed) > 0 { // else it is no session's
+		fmt.Fprintf(&b, "; the session is %s and allows %s", e.State, strings.Join(e.Allowed, ", "))
 	}
 	return b.String()
 }

@@ -2,6 +2,7 @@ package txnsession
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -79,8 +80,7 @@ func (c *Committer) AbortLeftovers(ctx context.Context, left []Leftover) CommitR
 // open transaction. The pattern (KIP-1152) saves brokers that know it from
 // sending the others.
 func (c *Committer) openIDs(ctx context.Context, node int32, prefix string) ([]string, error) {
-	res := c.tc.Lookup().Do(ctx, transport.Call{
-		Target: transport.Node(node),
+	res := c.ask(ctx, node, transport.Call{
 		New: func() kmsg.Request {
 			req := kmsg.NewPtrListTransactionsRequest()
 			req.StateFilters = []string{"Ongoing", "PrepareCommit", "PrepareAbort"}
@@ -103,9 +103,31 @@ func (c *Committer) openIDs(ctx context.Context, node int32, prefix string) ([]s
 	return ids, nil
 }
 
+// ask asks one broker, until ctx ends or the cluster no longer has it.
+func (c *Committer) ask(ctx context.Context, node int32, call transport.Call) transport.Result {
+	call.Target = transport.Node(node)
+	for {
+		res := c.tc.Lookup().Do(ctx, call)
+		if res.Class != transport.ClassRefresh || ctx.Err() != nil {
+			return res
+		}
+		// It could not be reached, or is starting.
+		select {
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+			res.Err = fmt.Errorf("%w: %w", context.Cause(ctx), res.Err)
+			return res
+		}
+		if nodes, err := c.tc.Brokers(ctx); err != nil || !slices.Contains(nodes, node) {
+			return res
+		}
+	}
+}
+
+const askAgain = 20 * time.Millisecond
+
 func (c *Committer) describeAll(ctx context.Context, node int32, ids []string) ([]Leftover, error) {
-	res := c.tc.Lookup().Do(ctx, transport.Call{
-		Target: transport.Node(node),
+	res := c.ask(ctx, node, transport.Call{
 		New: func() kmsg.Request {
 			req := kmsg.NewPtrDescribeTransactionsRequest()
 			req.TransactionalIDs = ids
