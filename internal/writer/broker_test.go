@@ -86,6 +86,8 @@ type fakeLog struct {
 	recent  []sentBatch
 	offsets []int64
 	maxSize int
+	largest int
+	times   []int64
 }
 
 func newFakeLane(c *fakeCluster) *fakeLane {
@@ -362,9 +364,11 @@ func (l *fakeLane) append(topic string, rp *kmsg.ProduceRequestTopicPartition) (
 		return kerr.OutOfOrderSequenceNumber.Code, -1
 	}
 	base := int64(len(lg.values))
+	lg.largest = max(lg.largest, len(rp.Records))
 	for _, r := range readRecords(b) {
 		lg.records = append(lg.records, r)
 		lg.values = append(lg.values, string(r.Value))
+		lg.times = append(lg.times, b.FirstTimestamp+r.TimestampDelta64)
 	}
 	lg.next = int32((int64(lg.next) + int64(b.NumRecords)) % (1 << 31))
 	lg.recent = append(lg.recent, sentBatch{seq: b.FirstSequence, n: int(b.NumRecords)})

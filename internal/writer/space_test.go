@@ -3,6 +3,7 @@ package writer_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,18 +49,18 @@ func TestFullBuffer(t *testing.T) {
 				r.produce(&p, 0, "a", "b")
 				ctx, cancel := context.WithCancel(bg)
 				defer cancel()
-				returned := false
+				var returned atomic.Bool
 				go func() {
 					r.src.Produce(ctx, rec(0, "c"), q.promise, true)
-					returned = true
+					returned.Store(true)
 				}()
 				time.Sleep(time.Minute)
-				require.False(t, returned)
+				require.False(t, returned.Load())
 				require.EqualValues(t, 3, r.src.Records())
 				require.EqualValues(t, 3, r.src.Bytes())
 				tc.end(r, tx, hold, cancel)
 				synctest.Wait()
-				require.True(t, returned)
+				require.True(t, returned.Load())
 				if name == "an answer makes room" {
 					require.NoError(t, r.session.commit(bg, tx))
 					q.require(t, 1, nil)
@@ -169,24 +170,21 @@ func TestSlowPromisesHoldProduceUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(_ *rig, o *writer.Options) { o.MaxBufferedRecords = 10 })
 		tx := r.session.begin()
-		produced := 0
-		most := 0
-		done := 0
+		var produced, most, done atomic.Int64
 		go func() {
 			for range 200 {
 				r.src.Produce(bg, rec(0, "v"), func(*kgo.Record, error) {
 					time.Sleep(10 * time.Millisecond)
-					done++
+					done.Add(1)
 				}, true)
-				produced++
-				most = max(most, produced-done)
+				most.Store(max(most.Load(), produced.Add(1)-done.Load()))
 			}
 		}()
 		time.Sleep(10 * time.Second)
-		require.Equal(t, 200, produced)
-		require.LessOrEqual(t, most, 30)
+		require.EqualValues(t, 200, produced.Load())
+		require.LessOrEqual(t, most.Load(), int64(30))
 		require.NoError(t, r.session.commit(bg, tx))
-		require.Equal(t, 200, done)
+		require.EqualValues(t, 200, done.Load())
 	})
 }
 
@@ -194,22 +192,22 @@ func TestSlowPromisesHoldProduceUp(t *testing.T) {
 func TestRefusalsAreHeldUpToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(_ *rig, o *writer.Options) { o.MaxBufferedRecords = 10 })
-		calls, done := 0, 0
+		var calls, done atomic.Int64
 		go func() {
 			for range 100 {
 				r.src.Produce(bg, rec(0, "v"), func(_ *kgo.Record, err error) {
 					require.ErrorIs(t, err, txnsession.ErrState)
 					time.Sleep(10 * time.Millisecond)
-					done++
+					done.Add(1)
 				}, true)
-				calls++
+				calls.Add(1)
 			}
 		}()
 		time.Sleep(200 * time.Millisecond)
-		require.Less(t, calls, 60)
+		require.Less(t, calls.Load(), int64(60))
 		time.Sleep(time.Minute)
-		require.Equal(t, 100, calls)
-		require.Equal(t, 100, done)
+		require.EqualValues(t, 100, calls.Load())
+		require.EqualValues(t, 100, done.Load())
 	})
 }
 

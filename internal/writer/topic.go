@@ -192,6 +192,9 @@ func (p *partition) errorf(err error) error {
 
 // sleep waits for d, and reports whether ctx still lives.
 func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -1,0 +1,528 @@
+package writer_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/ktxn/ktxn/internal/writer"
+	"github.com/ktxn/ktxn/txnsession"
+)
+
+// hookLog notes what hooks are told.
+type hookLog struct {
+	mu         sync.Mutex
+	events     []string
+	batches    []kgo.ProduceBatchMetrics
+	interrupts func(*kgo.Record)
+}
+
+func (h *hookLog) note(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, fmt.Sprintf(format, args...))
+}
+
+func (h *hookLog) OnProduceRecordBuffered(r *kgo.Record) {
+	h.note("buffered %s", r.Value)
+	if h.interrupts != nil {
+		h.interrupts(r)
+	}
+}
+
+func (h *hookLog) OnProduceRecordPartitioned(r *kgo.Record, leader int32) {
+	h.note("partitioned %s %d@%d", r.Value, r.Partition, leader)
+}
+
+func (h *hookLog) OnProduceRecordUnbuffered(r *kgo.Record, err error) {
+	h.note("unbuffered %s %v", r.Value, err == nil)
+}
+
+func (h *hookLog) OnProduceBatchWritten(meta kgo.BrokerMetadata, topic string, p int32, m kgo.ProduceBatchMetrics) {
+	h.note("written %d %s/%d %d", meta.NodeID, topic, p, m.NumRecords)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.batches = append(h.batches, m)
+}
+
+func TestHooksFireAsInKgo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hooks := &hookLog{}
+		r := newRig(t, func(r *rig, _ *writer.Options) { r.cluster.hooks = []kgo.Hook{hooks, "not a hook of ours"} })
+		hooks.interrupts = func(rc *kgo.Record) { rc.Value = append(rc.Value, '!') } // an interceptor
+		tx := r.session.begin()
+		var p promised
+		r.src.Produce(bg, rec(1, "a"), func(rc *kgo.Record, err error) {
+			hooks.note("promise %s", rc.Value)
+			p.promise(rc, err)
+		}, true)
+		require.NoError(t, r.session.commit(bg, tx))
+		r.produce(&p, 0, "b")
+		synctest.Wait()
+		require.Equal(t, []string{
+			"buffered a", "partitioned a! 1@2", "written 2 t/1 1", "unbuffered a! true", "promise a!",
+			"buffered b", "unbuffered b! false",
+		}, hooks.events)
+		require.Equal(t, []string{"a!"}, r.lane.values("t", 1))
+	})
+}
+
+func TestDefaultTopic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.cluster.set("u", 2, 1)
+		r.lane.names[topicID(2)] = "u"
+		tx := r.session.begin()
+		var p promised
+		some := r.w.Source(writer.SourceOptions{Topic: "u"})
+		some.Produce(bg, &kgo.Record{Value: []byte("a")}, p.promise, true)
+		some.Produce(bg, &kgo.Record{Topic: "t", Value: []byte("b")}, p.promise, true)
+		always := r.w.Source(writer.SourceOptions{Topic: "u", TopicAlways: true})
+		always.Produce(bg, &kgo.Record{Topic: "t", Value: []byte("c")}, p.promise, true)
+		require.NoError(t, r.session.commit(bg, tx))
+		p.require(t, 3, nil)
+		require.Equal(t, []string{"a", "c"}, r.lane.values("u", 0))
+		require.Same(t, r.w, some.Writer())
+
+		tx = r.session.begin()
+		var q promised
+		r.src.Produce(bg, &kgo.Record{Value: []byte("d")}, q.promise, true)
+		synctest.Wait()
+		require.ErrorContains(t, q.errs[0], "no topic")
+		require.Error(t, r.session.commit(bg, tx))
+	})
+}
+
+// strangePartitioner chooses what it is told.
+type strangePartitioner struct {
+	pick   func(n int) int
+	strict bool
+	seen   []int
+}
+
+func (p *strangePartitioner) ForTopic(string) kgo.TopicPartitioner { return p }
+func (p *strangePartitioner) RequiresConsistency(*kgo.Record) bool { return p.strict }
+func (p *strangePartitioner) Partition(_ *kgo.Record, n int) (at int) {
+	p.seen = append(p.seen, n)
+	return p.pick(n)
+}
+
+func TestPartitioners(t *testing.T) {
+	for name, p := range map[string]kgo.Partitioner{
+		"uniform bytes": kgo.UniformBytesPartitioner(64, true, true, nil), "default": nil,
+		"least backup": kgo.LeastBackupPartitioner(), "sticky": kgo.StickyPartitioner(),
+		"sticky key": kgo.StickyKeyPartitioner(nil), "round robin": kgo.RoundRobinPartitioner(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, smallBatches)
+				src := r.w.Source(writer.SourceOptions{Partitioner: p})
+				for range 3 {
+					tx := r.session.begin()
+					var out promised
+					for i := range 600 {
+						src.Produce(bg, &kgo.Record{Topic: "t", Value: []byte(fmt.Sprint(i))}, out.promise, true)
+						if i%50 == 0 {
+							synctest.Wait()
+						}
+					}
+					for i := range 10 {
+						src.Produce(bg, &kgo.Record{Topic: "t", Key: []byte{byte(i)}, Value: []byte("k")}, out.promise, true)
+					}
+					require.NoError(t, r.session.commit(bg, tx))
+					out.require(t, 610, nil)
+				}
+				for i := range int32(3) {
+					require.NotEmpty(t, r.lane.values("t", i), "partition %d is used", i)
+				}
+			})
+		})
+	}
+}
+
+// Partitions without a leader are not offered, except where the record must go
+// to the same one always, or when there is no other.
+func TestPartitionersAreOfferedWhatHasALeader(t *testing.T) {
+	for name, tc := range map[string]struct {
+		leaders []int32
+		strict  bool
+		offered int
+		lands   int32
+	}{
+		"one has none":               {[]int32{-1, 2, 1}, false, 2, 1},
+		"one has none, must be same": {[]int32{-1, 2, 1}, true, 3, 0},
+		"none has one":               {[]int32{-1, -1, -1}, false, 3, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.cluster.set("t", 1, tc.leaders...)
+				part := &strangePartitioner{pick: func(int) int { return 0 }, strict: tc.strict}
+				src := r.w.Source(writer.SourceOptions{Partitioner: part})
+				tx := r.session.begin()
+				var p promised
+				rc := &kgo.Record{Topic: "t", Value: []byte("v")}
+				src.Produce(bg, rc, p.promise, true)
+				require.Equal(t, []int{tc.offered}, part.seen)
+				require.Equal(t, tc.lands, rc.Partition)
+				r.cluster.set("t", 1, 1, 2, 1)
+				require.NoError(t, r.session.commit(bg, tx))
+			})
+		})
+	}
+}
+
+func TestPartitionerChoosesWrongly(t *testing.T) {
+	for _, pick := range []int{-1, 3, 1 << 30} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			src := r.w.Source(writer.SourceOptions{Partitioner: &strangePartitioner{pick: func(int) int { return pick }}})
+			tx := r.session.begin()
+			var p promised
+			src.Produce(bg, &kgo.Record{Topic: "t"}, p.promise, true)
+			require.ErrorContains(t, r.session.commit(bg, tx), "of 3 partitions")
+			require.NoError(t, r.session.abort(bg, tx))
+		})
+	}
+}
+
+// A partitioner that panics does so in Produce, and the writer is still usable.
+func TestPartitionerPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		src := r.w.Source(writer.SourceOptions{Partitioner: &strangePartitioner{pick: func(int) int { panic("of the user's") }}})
+		tx := r.session.begin()
+		require.PanicsWithValue(t, "of the user's", func() { src.Produce(bg, &kgo.Record{Topic: "t"}, nil, true) })
+		var p promised
+		r.produce(&p, 0, "a")
+		synctest.Wait()
+		p.require(t, 1, nil)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		require.ErrorIs(t, r.session.commit(ctx, tx), context.DeadlineExceeded, "that record is owed")
+	})
+}
+
+func TestLinger(t *testing.T) {
+	lingering := func(_ *rig, o *writer.Options) { o.Linger = 50 * time.Millisecond }
+	for name, tc := range map[string]struct {
+		do     func(r *rig, p *promised)
+		within time.Duration
+		atEast time.Duration
+	}{
+		"it passes":     {func(*rig, *promised) {}, 60 * time.Millisecond, 50 * time.Millisecond},
+		"a flush":       {func(r *rig, _ *promised) { go func() { _ = r.src.Flush(bg) }() }, time.Millisecond, 0},
+		"a produceSync": {func(r *rig, _ *promised) { go r.src.ProduceSync(bg, rec(0, "s")) }, time.Millisecond, 0},
+		"a full batch":  {func(r *rig, p *promised) { big := string(make([]byte, 999_900)); r.produce(p, 0, big, big) }, time.Millisecond, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, lingering)
+				tx := r.session.begin()
+				var p promised
+				r.produce(&p, 0, "a")
+				begun := time.Now()
+				tc.do(r, &p)
+				for p.len() == 0 {
+					time.Sleep(100 * time.Microsecond)
+					synctest.Wait()
+				}
+				require.LessOrEqual(t, time.Since(begun), tc.within)
+				require.GreaterOrEqual(t, time.Since(begun), tc.atEast)
+				require.NoError(t, r.session.commit(bg, tx))
+			})
+		})
+	}
+	t.Run("each batch has its own", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, lingering)
+			tx := r.session.begin()
+			var p promised
+			r.produce(&p, 0, "a")
+			time.Sleep(30 * time.Millisecond)
+			r.produce(&p, 2, "b")
+			time.Sleep(25 * time.Millisecond)
+			p.require(t, 1, nil)
+			time.Sleep(30 * time.Millisecond)
+			p.require(t, 2, nil)
+			require.NoError(t, r.session.commit(bg, tx))
+		})
+	})
+	t.Run("a full buffer ends it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, lingering, func(_ *rig, o *writer.Options) { o.MaxBufferedRecords = 2 })
+			tx := r.session.begin()
+			var p promised
+			begun := time.Now()
+			r.produce(&p, 0, "a", "b", "c")
+			require.Zero(t, time.Since(begun))
+			require.NoError(t, r.session.commit(bg, tx))
+		})
+	})
+}
+
+func TestProduceSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, manual := range []bool{false, true} {
+			r := newRig(t, func(_ *rig, o *writer.Options) { o.ManualFlushing = manual })
+			tx := r.session.begin()
+			require.Empty(t, r.src.ProduceSync(bg))
+			results := r.src.ProduceSync(bg, rec(0, "a"), rec(1, "b"), rec(2, "c"))
+			require.NoError(t, results.FirstErr())
+			require.Len(t, results, 3)
+			require.Zero(t, r.src.Records(), "nothing is buffered when it has returned")
+			require.NoError(t, r.session.commit(bg, tx))
+			require.ErrorIs(t, r.src.ProduceSync(bg, rec(0, "d")).FirstErr(), txnsession.ErrState)
+		}
+	})
+}
+
+// The end of its context ends the call, and the transaction: the caller was not
+// told what became of the record.
+func TestProduceSyncCutByItsContext(t *testing.T) {
+	for name, setup := range map[string]func(r *rig) chan struct{}{
+		"sent": func(r *rig) chan struct{} {
+			hold := make(chan struct{})
+			r.lane.handle = once(1, func(*kmsg.ProduceRequest) *reply { return &reply{apply: true, wait: hold} })
+			return hold
+		},
+		"unsent": func(r *rig) chan struct{} { r.session.gate = make(chan struct{}); return r.session.gate },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				hold := setup(r)
+				tx := r.session.begin()
+				ctx, cancel := context.WithTimeout(bg, time.Second)
+				defer cancel()
+				begun := time.Now()
+				err := r.src.ProduceSync(ctx, rec(0, "a"), rec(0, "b")).FirstErr()
+				require.Equal(t, time.Second, time.Since(begun))
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				var e *txnsession.Error
+				require.ErrorAs(t, err, &e)
+				require.Equal(t, name == "sent", e.MaybeSent)
+				require.ErrorIs(t, r.session.commit(bg, tx), context.DeadlineExceeded)
+				close(hold)
+				require.NoError(t, r.session.abort(bg, tx))
+				require.Equal(t, name == "sent", len(tx.failures()) == 2, "an abort tells that a Produce may arrive")
+			})
+		})
+	}
+}
+
+// Inside a promise ProduceSync waits for itself, and ends by its context.
+func TestProduceSyncInsideAPromise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		tx := r.session.begin()
+		var inner error
+		var p promised
+		r.src.Produce(bg, rec(0, "a"), func(rc *kgo.Record, err error) {
+			ctx, cancel := context.WithTimeout(bg, time.Second)
+			defer cancel()
+			inner = r.src.ProduceSync(ctx, rec(0, "b")).FirstErr()
+			p.promise(rc, err)
+		}, true)
+		require.Error(t, r.session.commit(bg, tx))
+		require.ErrorIs(t, inner, context.DeadlineExceeded)
+		require.NoError(t, r.session.abort(bg, tx))
+	})
+}
+
+// Flush, Commit and Close inside a promise wait for it, and end by their
+// contexts.
+func TestFlushInsideAPromise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		tx := r.session.begin()
+		var err1, err2 error
+		done := make(chan struct{})
+		r.src.Produce(bg, rec(0, "a"), func(*kgo.Record, error) {
+			ctx, cancel := context.WithTimeout(bg, time.Second)
+			defer cancel()
+			err1 = r.src.Flush(ctx)
+			err2 = r.src.Close(ctx)
+			close(done)
+		}, true)
+		<-done
+		require.ErrorIs(t, err1, context.DeadlineExceeded)
+		require.ErrorIs(t, err2, context.DeadlineExceeded)
+		require.NoError(t, r.session.commit(bg, tx))
+	})
+}
+
+// Closing a source fails what it has not sent, and with it the transaction;
+// what is in flight is awaited.
+func TestClose(t *testing.T) {
+	for name, tc := range map[string]struct {
+		state func(r *rig, p, q *promised) // q: records that will fail
+		fails bool
+	}{
+		"nothing of it": {func(*rig, *promised, *promised) {}, false},
+		"all answered":  {func(r *rig, p, _ *promised) { r.produce(p, 0, "a"); synctest.Wait() }, false},
+		"in flight":     {func(r *rig, p, _ *promised) { r.lane.delay = time.Second; r.produce(p, 0, "a"); synctest.Wait() }, false},
+		"unsent":        {func(r *rig, _, q *promised) { r.session.gate = make(chan struct{}); r.produce(q, 0, "a") }, true},
+		"for a topic":   {func(r *rig, _, q *promised) { r.cluster.remove("t"); r.produce(q, 0, "a") }, true},
+		"waiting for space": {func(r *rig, p, q *promised) {
+			r.lane.delay = time.Second
+			r.produce(p, 0, "a")
+			synctest.Wait()
+			go r.produce(q, 0, "b")
+			synctest.Wait()
+		}, true},
+		"being retried": {func(r *rig, _, q *promised) {
+			r.lane.handle = once(1000, code(19))
+			r.produce(q, 0, "a")
+			synctest.Wait()
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(_ *rig, o *writer.Options) {
+					if name == "waiting for space" {
+						o.MaxBufferedRecords = 1
+					}
+				})
+				other := r.w.Source(writer.SourceOptions{Partitioner: kgo.ManualPartitioner()})
+				tx := r.session.begin()
+				var p, q, late promised
+				tc.state(r, &p, &q)
+				require.NoError(t, r.src.Close(bg))
+				require.NoError(t, r.src.Close(bg), "idempotent")
+				for i := range p.errs {
+					require.NoError(t, p.errs[i])
+				}
+				r.produce(&late, 0, "late")
+				synctest.Wait()
+				late.require(t, 1, txnsession.ErrClosed)
+				if tc.fails {
+					q.require(t, 1, txnsession.ErrClosed)
+					require.ErrorIs(t, r.session.commit(bg, tx), txnsession.ErrClosed)
+				} else {
+					var o promised
+					other.Produce(bg, rec(2, "o"), o.promise, true)
+					require.NoError(t, r.session.commit(bg, tx), "the others go on")
+					o.require(t, 1, nil)
+				}
+				if tc.fails {
+					require.NoError(t, r.session.abort(bg, tx))
+				}
+			})
+		})
+	}
+}
+
+// Close is bounded by its context.
+func TestCloseCutByItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.lane.delay = time.Minute
+		tx := r.session.begin()
+		var p promised
+		r.produce(&p, 0, "a")
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		require.ErrorIs(t, r.src.Close(ctx), context.DeadlineExceeded)
+		require.NoError(t, r.session.commit(bg, tx))
+		p.require(t, 1, nil)
+	})
+}
+
+// The lane was closed: records fail, nothing hangs.
+func TestClientClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		tx := r.session.begin()
+		r.lane.closed = true
+		var p promised
+		r.produce(&p, 0, "a")
+		require.ErrorIs(t, r.session.commit(bg, tx), kgo.ErrClientClosed)
+		p.require(t, 1, kgo.ErrClientClosed)
+		require.NoError(t, r.session.abort(bg, tx))
+	})
+}
+
+func TestProducersOfASessionMustAgree(t *testing.T) {
+	mine, err := kgo.DefaultCompressor(kgo.GzipCompression())
+	require.NoError(t, err)
+	for option, change := range map[string]func(o *writer.Options){
+		"":                                    func(*writer.Options) {},
+		"compression":                         func(o *writer.Options) { o.Codecs = nil; o.Compressor = mine },
+		"ProducerBatchMaxBytes":               func(o *writer.Options) { o.BatchMaxBytes = func(string) int32 { return 1000 } },
+		"MaxBufferedRecords":                  func(o *writer.Options) { o.MaxBufferedRecords++ },
+		"MaxBufferedBytes":                    func(o *writer.Options) { o.MaxBufferedBytes++ },
+		"MaxProduceRequestsInflightPerBroker": func(o *writer.Options) { o.MaxInflight-- },
+		"ProducerLinger":                      func(o *writer.Options) { o.Linger++ },
+		"ManualFlushing":                      func(o *writer.Options) { o.ManualFlushing = true },
+		"ProduceRequestTimeout":               func(o *writer.Options) { o.RequestTimeout++ },
+		"RecordDeliveryTimeout":               func(o *writer.Options) { o.RecordTimeout++ },
+		"RecordRetries":                       func(o *writer.Options) { o.RecordRetries-- },
+		"UnknownTopicRetries":                 func(o *writer.Options) { o.UnknownRetries++ },
+	} {
+		c := newFakeCluster()
+		w := writer.NewWith(newFakeSession(), c, newFakeLane(c), writer.DefaultOptions())
+		o := writer.DefaultOptions()
+		change(&o)
+		err := w.Configure(&o)
+		if option == "" {
+			require.NoError(t, err)
+			continue
+		}
+		var conflict *writer.ConflictError
+		require.ErrorAs(t, err, &conflict)
+		require.Equal(t, option, conflict.Option)
+		require.ErrorContains(t, err, option)
+	}
+}
+
+func TestCompressorsOfTheUserMustBeTheSame(t *testing.T) {
+	mine, err := kgo.DefaultCompressor(kgo.GzipCompression())
+	require.NoError(t, err)
+	c := newFakeCluster()
+	o := writer.DefaultOptions()
+	o.Codecs, o.Compressor = nil, mine
+	w := writer.NewWith(newFakeSession(), c, newFakeLane(c), o)
+	require.NoError(t, w.Configure(&o))
+	require.NoError(t, w.Configure(nil), "who asks for nothing takes what there is")
+	o.Compressor = nil
+	require.Error(t, w.Configure(&o))
+	o.Compressor = brokenCompressor{}
+	require.Error(t, w.Configure(&o))
+}
+
+// A failure of one partition is told with its cause everywhere.
+func TestFailureReachesOtherPartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.session.gate = make(chan struct{})
+		r.lane.handle = func(_ int32, n int, _ *kmsg.ProduceRequest) *reply {
+			return &reply{codes: func(_ string, p int32) int16 {
+				if p == 0 {
+					return kerr.PolicyViolation.Code
+				}
+				return kerr.NotEnoughReplicas.Code
+			}}
+		}
+		tx := r.session.begin()
+		var p, q promised
+		r.produce(&p, 0, "a")
+		r.produce(&q, 2, "b")
+		close(r.session.gate)
+		synctest.Wait()
+		p.require(t, 1, kerr.PolicyViolation)
+		q.require(t, 1, kerr.PolicyViolation)
+		require.ErrorIs(t, r.session.commit(bg, tx), kerr.PolicyViolation)
+		require.Len(t, tx.failures(), 1)
+		require.NoError(t, r.session.abort(bg, tx))
+	})
+}
