@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,6 +149,45 @@ func TestTopicsAreRefreshedAtTheAgeOfTheUser(t *testing.T) {
 		tc.entryLocked("t")
 		tc.mu.Unlock()
 		require.Nil(t, tc.timer, "not on a closed client")
+	})
+}
+
+func TestRefreshesAreSpaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := offline(t, kgo.Dialer(func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("no network")
+		}))
+		defer c.Close()
+		tc := &c.topics
+		tc.mu.Lock()
+		tc.entryLocked("lately").asked = time.Now()
+		tc.entryLocked("long ago").asked = time.Now().Add(-time.Hour)
+		tc.entryLocked("never")
+		tc.mu.Unlock()
+		spacing := func(names ...string) time.Duration {
+			tc.mu.Lock()
+			tc.next = &topicLoad{names: make(map[string]struct{})}
+			for _, name := range names {
+				tc.next.names[name] = struct{}{}
+			}
+			tc.mu.Unlock()
+			return tc.spacing()
+		}
+		require.Equal(t, topicSpacing, spacing("lately"))
+		require.LessOrEqual(t, spacing("lately", "never"), time.Duration(0), "one that was not asked for lately is enough")
+		require.LessOrEqual(t, spacing("lately", "long ago"), time.Duration(0))
+		require.Zero(t, spacing())
+		time.Sleep(topicSpacing)
+		require.Zero(t, spacing("lately"))
+
+		// And a load keeps it. Nobody can be reached, so it fails then.
+		tc.mu.Lock()
+		tc.entryLocked("lately").asked = time.Now()
+		tc.next = nil
+		tc.mu.Unlock()
+		begun := time.Now()
+		<-c.RefreshTopics("lately")
+		require.GreaterOrEqual(t, time.Since(begun), topicSpacing)
 	})
 }
 

@@ -79,6 +79,12 @@ func newDirectory(c *Client, kind int8) directory {
 // find returns the coordinator of id. It tries until there is one, ctx or the
 // client ends, or the broker refuses.
 func (d *directory) find(ctx context.Context, id string) (int32, error) {
+	d.mu.Lock()
+	p, ok := d.known[id]
+	d.mu.Unlock()
+	if ok && !p.old {
+		return p.node, nil
+	}
 	found, err := d.findAll(ctx, []string{id})
 	if err != nil {
 		return -1, err

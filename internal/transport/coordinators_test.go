@@ -93,6 +93,17 @@ func TestCoordinatorsOfOldBrokers(t *testing.T) {
 	}
 }
 
+// FindCoordinator v0 looks for a group, whatever the type says.
+func TestTransactionCoordinatorsNeedAVersion(t *testing.T) {
+	caps := kversion.V0_11_0()
+	caps.SetMaxKeyVersion(findCoord, 0)
+	e := start(t, kgo.MaxVersions(caps))
+	r := e.c.Lane().Do(within(t), initCall("id"))
+	require.ErrorIs(t, r.Err, kerr.UnsupportedVersion)
+	require.Equal(t, transport.ClassUnsupported, r.Class)
+	require.Zero(t, e.nw.Requests(findCoord))
+}
+
 func TestGroupCoordinator(t *testing.T) {
 	e := start(t)
 	call := transport.Call{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -122,23 +121,6 @@ func TestRefreshTopics(t *testing.T) {
 	<-first
 	<-second
 	require.Equal(t, leader, e.c.CachedTopic("t").Partitions[0].Leader)
-}
-
-func TestRefreshesAreSpaced(t *testing.T) {
-	e := start(t)
-	for range 5 {
-		refresh(t, e.c, "t")
-	}
-	var at []time.Time
-	for _, r := range e.nw.Log() {
-		if r.Key == metadata {
-			at = append(at, r.At)
-		}
-	}
-	require.Len(t, at, 5)
-	for i := 1; i < len(at); i++ {
-		require.GreaterOrEqual(t, at[i].Sub(at[i-1]), 40*time.Millisecond)
-	}
 }
 
 func TestTopicSurvivesFaults(t *testing.T) {
