@@ -294,8 +294,7 @@ func (c *fakeCluster) Topic(_ context.Context, name string) (*transport.Topic, e
 
 func (c *fakeCluster) RefreshTopics(names ...string) <-chan struct{} {
 	ch := make(chan struct{})
-	go func() {
-		time.Sleep(time.Millisecond) // the answer takes a while
+	time.AfterFunc(time.Millisecond, func() { // the answer takes a while
 		c.mu.Lock()
 		fn := c.onRefresh
 		for _, name := range names {
@@ -306,7 +305,7 @@ func (c *fakeCluster) RefreshTopics(names ...string) <-chan struct{} {
 			fn(names[0])
 		}
 		close(ch)
-	}()
+	})
 	return ch
 }
 
