@@ -56,6 +56,9 @@
 //
 // # Limits
 //
+// The log keeps every request until [Net.Reset], about 400 bytes each and the
+// kept bodies.
+//
 // A stream that is not made of Kafka frames (SaslHandshake v0 and its raw
 // tokens, garbage) passes untouched and unrecorded from the first byte that
 // cannot be a frame. Produce with acks 0 has no answer: CutAfter then cuts
