@@ -71,7 +71,7 @@ func maven(ctx context.Context, dir string, args ...string) error {
 		return err
 	}
 	defer held.Close()
-	_, err = run(ctx, dir, mvn, append([]string{"-B", "-q"}, args...)...)
+	_, err = run(ctx, dir, mvn, append([]string{"-B", "-q", "-Dstyle.color=never"}, args...)...)
 	return err
 }
 
