@@ -38,7 +38,7 @@ func TestB23_CloseInEveryState(t *testing.T) {
 		"resumed": func(t *testing.T, k *kit) *txnsession.Session {
 			_, _ = k.open("id", "r")
 			st := k.describe("id")
-			s, err := txnsession.Resume(k.nc, "id", st.ProducerID, st.ProducerEpoch)
+			s, err := txnsession.Resume(k.nc, k.id("id"), st.ProducerID, st.ProducerEpoch)
 			require.NoError(t, err)
 			return s
 		},
@@ -141,8 +141,10 @@ func busy(t *testing.T, fn func()) {
 }
 
 // A call that is under way when Close comes ends with ErrClosed.
-func TestCloseEndsCalls(t *testing.T) {
-	k := newKit(t)
+func TestCloseEndsCalls(t *testing.T) { each(t, testCloseEndsCalls) }
+
+func testCloseEndsCalls(t *testing.T, b backend) {
+	k := b.kit(t)
 	s, _ := k.open("id", "r")
 	held := k.inject(kmsg.EndTxn, faultnet.Delay, forever, 0)
 	result := make(chan error, 1)

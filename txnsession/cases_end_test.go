@@ -23,10 +23,12 @@ const forever = faultnet.Forever
 
 // B01: a commit that ended without a confirmed outcome keeps the session in
 // COMMITTING; nothing of the next transaction can commit its records.
-func TestB01_UnconfirmedCommit(t *testing.T) {
+func TestB01_UnconfirmedCommit(t *testing.T) { each(t, testB01_UnconfirmedCommit) }
+
+func testB01_UnconfirmedCommit(t *testing.T, b backend) {
 	for _, how := range []string{"commit again", "initialize"} {
 		t.Run(how, func(t *testing.T) {
-			k := newKit(t)
+			k := b.kit(t)
 			s, w := k.open("id", "r1")
 			cut := k.inject(kmsg.EndTxn, faultnet.CutBefore, forever, 0)
 			err := s.Commit(k.ctx(300 * time.Millisecond))
@@ -73,9 +75,11 @@ func TestB01_UnconfirmedCommit(t *testing.T) {
 
 // B02: an answer that says nothing is no success, and a commit that was
 // refused before it was sent leaves the abort its EndTxn.
-func TestB02_CommitThatSaysNothing(t *testing.T) {
+func TestB02_CommitThatSaysNothing(t *testing.T) { each(t, testB02_CommitThatSaysNothing) }
+
+func testB02_CommitThatSaysNothing(t *testing.T, b backend) {
 	t.Run("UNKNOWN_SERVER_ERROR for ever", func(t *testing.T) {
-		k := newKit(t)
+		k := b.kit(t)
 		s, _ := k.open("id", "r")
 		k.inject(kmsg.EndTxn, faultnet.Answer, forever, -1)
 		err := s.Commit(k.ctx(300 * time.Millisecond))
@@ -84,7 +88,7 @@ func TestB02_CommitThatSaysNothing(t *testing.T) {
 		require.Empty(t, k.committed(0))
 	})
 	t.Run("refused before sending", func(t *testing.T) {
-		k := newKit(t)
+		k := b.kit(t)
 		s, w := k.open("id", "r")
 		w.txn.Fail(&txnsession.Error{Op: "produce", Err: kerr.OutOfOrderSequenceNumber})
 		err := s.Commit(k.ctx(10 * time.Second))
@@ -99,19 +103,21 @@ func TestB02_CommitThatSaysNothing(t *testing.T) {
 
 // B03: a commit whose answer is lost was committed: the transport's variant
 // ends as a success, the cancelled one says that it is unknown.
-func TestB03_LostAnswer(t *testing.T) {
+func TestB03_LostAnswer(t *testing.T) { each(t, testB03_LostAnswer) }
+
+func testB03_LostAnswer(t *testing.T, b backend) {
 	t.Run("connection lost", func(t *testing.T) {
-		k := newKit(t)
+		k := b.kit(t)
 		s, _ := k.open("id", "r")
 		epoch := s.ProducerEpoch()
 		cut := k.inject(kmsg.EndTxn, faultnet.CutAfter, 1, 0)
 		require.NoError(t, s.Commit(k.ctx(10*time.Second)))
 		require.Equal(t, 1, cut.Hits())
-		require.Equal(t, epoch+1, s.ProducerEpoch())
+		require.Equal(t, k.next(epoch), s.ProducerEpoch())
 		require.Equal(t, []string{"r"}, k.committed(0))
 	})
 	t.Run("context ends", func(t *testing.T) {
-		k := newKit(t)
+		k := b.kit(t)
 		s, _ := k.open("id", "r")
 		epoch := s.ProducerEpoch()
 		held := k.inject(kmsg.EndTxn, faultnet.Delay, 1, 0)
@@ -129,19 +135,21 @@ func TestB03_LostAnswer(t *testing.T) {
 		require.Equal(t, txnsession.StateCommitting, s.State())
 		held.Release()
 		require.NoError(t, s.Commit(k.ctx(10*time.Second)))
-		require.Equal(t, epoch+1, s.ProducerEpoch())
+		require.Equal(t, k.next(epoch), s.ProducerEpoch())
 		require.Equal(t, []string{"r"}, k.committed(0))
 	})
 }
 
 // B05: a failure before the commit, or in the commit's own flush, is not
 // overwritten by Commit or Prepare.
-func TestB05_FailureBeforeTheEnd(t *testing.T) {
+func TestB05_FailureBeforeTheEnd(t *testing.T) { each(t, testB05_FailureBeforeTheEnd) }
+
+func testB05_FailureBeforeTheEnd(t *testing.T, b backend) {
 	boom := errors.New("boom")
 	for _, op := range []string{"commit", "prepare"} {
 		for _, when := range []string{"before", "in flush", "reported in flush"} {
 			t.Run(op+" "+when, func(t *testing.T) {
-				k := newKit(t)
+				k := b.kit(t)
 				s, w := k.open("id", "r")
 				switch when {
 				case "before":
@@ -214,7 +222,7 @@ func (k *kit) state(id, state string, pid int64, epoch int16) *faultnet.Injectio
 		Edit: func(_ kmsg.Request, r kmsg.Response) {
 			for i := range r.(*kmsg.DescribeTransactionsResponse).TransactionStates {
 				st := &r.(*kmsg.DescribeTransactionsResponse).TransactionStates[i]
-				if st.TransactionalID == id {
+				if st.TransactionalID == k.id(id) {
 					st.ErrorCode, st.State, st.ProducerID, st.ProducerEpoch = 0, state, pid, epoch
 				}
 			}
@@ -224,9 +232,11 @@ func (k *kit) state(id, state string, pid int64, epoch int16) *faultnet.Injectio
 
 // B07: a commit that timed out locally is not followed by an abort, and its
 // late answer meets no other state.
-func TestB07_LateAnswer(t *testing.T) {
+func TestB07_LateAnswer(t *testing.T) { each(t, testB07_LateAnswer) }
+
+func testB07_LateAnswer(t *testing.T, b backend) {
 	for _, answer := range []int16{0, kerr.InvalidTxnState.Code} {
-		k := newKit(t)
+		k := b.kit(t)
 		s, _ := k.open("id", "r")
 		var held *faultnet.Injection
 		if answer == 0 {
@@ -250,8 +260,10 @@ func TestB07_LateAnswer(t *testing.T) {
 
 // B22: a transaction without data ends without a request; with data, an empty
 // one right after it is not fenced.
-func TestB22_EmptyTransactions(t *testing.T) {
-	k := newKit(t)
+func TestB22_EmptyTransactions(t *testing.T) { each(t, testB22_EmptyTransactions) }
+
+func testB22_EmptyTransactions(t *testing.T, b backend) {
+	k := b.kit(t)
 	s := k.ready("id")
 	w := k.writer(s)
 	for _, end := range []string{"commit", "abort", "prepare"} {
@@ -283,7 +295,7 @@ func TestB22_EmptyTransactions(t *testing.T) {
 	require.NoError(t, s.Commit(k.ctx(10*time.Second)))
 	require.Equal(t, 3, busy.Hits())
 	require.NoError(t, s.Begin(k.ctx(10*time.Second)))
-	require.NoError(t, s.AddPartitions(k.ctx(10*time.Second), map[string][]int32{topic: {0}}))
+	require.NoError(t, s.AddPartitions(k.ctx(10*time.Second), map[string][]int32{k.topic: {0}}))
 	busy = k.inject(kmsg.EndTxn, faultnet.Answer, 3, kerr.ConcurrentTransactions.Code)
 	require.NoError(t, s.Abort(k.ctx(10*time.Second)))
 	require.Equal(t, 3, busy.Hits())

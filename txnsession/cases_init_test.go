@@ -50,7 +50,7 @@ func TestB09_TakeoverIsRetried(t *testing.T) {
 	a, _ := k.open("id", "a")
 	seen := new(retries)
 	other := k.client(netclient.WithHooks(seen))
-	b, err := txnsession.New(other, "id")
+	b, err := txnsession.New(other, k.id("id"))
 	require.NoError(t, err)
 	busy := k.inject(kmsg.InitProducerID, faultnet.Answer, 3, kerr.ConcurrentTransactions.Code)
 	require.NoError(t, b.Initialize(k.ctx(10*time.Second)))
@@ -146,7 +146,7 @@ func TestB11_EpochOverflow(t *testing.T) {
 		txn, err := s.Enlist(w, txnsession.PhaseSend)
 		require.NoError(t, err)
 		for p := range int32(4) {
-			seq, err := txn.Own(k.ctx(10*time.Second), topic, [16]byte{}, p)
+			seq, err := txn.Own(k.ctx(10*time.Second), k.topic, [16]byte{}, p)
 			require.NoError(t, err)
 			require.Zero(t, seq, "partition %d of a new producer id", p)
 		}
@@ -157,9 +157,11 @@ func TestB11_EpochOverflow(t *testing.T) {
 
 // B17: a coordinator that has forgotten the id ends a live session for good,
 // and tells a committer to stop trying.
-func TestB17_ForgottenID(t *testing.T) {
+func TestB17_ForgottenID(t *testing.T) { each(t, testB17_ForgottenID) }
+
+func testB17_ForgottenID(t *testing.T, b backend) {
 	t.Run("live", func(t *testing.T) {
-		k := newKit(t)
+		k := b.kit(t)
 		s, _ := k.open("id", "r")
 		k.inject(kmsg.EndTxn, faultnet.Answer, forever, kerr.InvalidProducerIDMapping.Code)
 		err := s.Commit(k.ctx(10 * time.Second))
@@ -172,8 +174,8 @@ func TestB17_ForgottenID(t *testing.T) {
 		require.Equal(t, inits, k.requests(kmsg.InitProducerID), "no silent InitProducerId")
 	})
 	t.Run("resumed", func(t *testing.T) {
-		k := newKit(t)
-		s, err := txnsession.Resume(k.nc, "id", 7, 1)
+		k := b.kit(t)
+		s, err := txnsession.Resume(k.nc, k.id("id"), 7, 1, txnsession.AllowResumeOldRules())
 		require.NoError(t, err)
 		end := k.inject(kmsg.EndTxn, faultnet.Answer, forever, kerr.InvalidProducerIDMapping.Code)
 		err = s.Commit(k.ctx(10 * time.Second))
@@ -190,7 +192,7 @@ func TestB17_ForgottenID(t *testing.T) {
 // for the same owner.
 func (k *kit) takeOver(id string) *txnsession.Session {
 	k.t.Helper()
-	s, err := txnsession.New(k.client(), id)
+	s, err := txnsession.New(k.client(), k.id(id))
 	require.NoError(k.t, err)
 	require.NoError(k.t, s.Initialize(k.ctx(10*time.Second)))
 	require.NoError(k.t, s.Initialize(k.ctx(10*time.Second)))
@@ -199,10 +201,12 @@ func (k *kit) takeOver(id string) *txnsession.Session {
 
 // B19: every call on a fenced session gives the same fenced error and sends
 // nothing but questions.
-func TestB19_Fenced(t *testing.T) {
-	k := newKit(t)
+func TestB19_Fenced(t *testing.T) { each(t, testB19_Fenced) }
+
+func testB19_Fenced(t *testing.T, b backend) {
+	k := b.kit(t)
 	a, w := k.open("id", "a")
-	b := k.takeOver("id")
+	owner := k.takeOver("id")
 	err := a.Commit(k.ctx(10 * time.Second))
 	require.True(t, txnsession.IsFenced(err) && txnsession.IsFatal(err) && txnsession.IsNotCommitted(err), err)
 	require.Equal(t, txnsession.StateFatalError, a.State())
@@ -213,7 +217,7 @@ func TestB19_Fenced(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"produce": func() error { return w.write(0, "x") },
 		"send offsets": func() error {
-			return a.SendOffsets(k.ctx(time.Second), map[string]map[int32]kgo.EpochOffset{topic: {0: {Offset: 1}}}, txnsession.Unfenced("g"))
+			return a.SendOffsets(k.ctx(time.Second), map[string]map[int32]kgo.EpochOffset{k.topic: {0: {Offset: 1}}}, txnsession.Unfenced("g"))
 		},
 		"prepare":    func() error { _, err := a.Prepare(k.ctx(time.Second)); return err },
 		"commit":     func() error { return a.Commit(k.ctx(time.Second)) },
@@ -221,19 +225,19 @@ func TestB19_Fenced(t *testing.T) {
 		"begin":      func() error { return a.Begin(k.ctx(time.Second)) },
 		"initialize": func() error { return a.Initialize(k.ctx(time.Second)) },
 		"heartbeat":  func() error { return a.Heartbeat(k.ctx(time.Second)) },
-		"partitions": func() error { return a.AddPartitions(k.ctx(time.Second), map[string][]int32{topic: {1}}) },
+		"partitions": func() error { return a.AddPartitions(k.ctx(time.Second), map[string][]int32{k.topic: {1}}) },
 	} {
 		err := call()
 		require.True(t, txnsession.IsFenced(err) && txnsession.IsFatal(err), "%s: %v", name, err)
 		require.ErrorIs(t, err, txnsession.ErrState, name)
 	}
 	require.Empty(t, k.net.Log(), "a fenced session sends nothing")
-	require.NoError(t, b.Begin(k.ctx(10*time.Second)))
-	wb := &rawWriter{k: k, s: b}
+	require.NoError(t, owner.Begin(k.ctx(10*time.Second)))
+	wb := &rawWriter{k: k, s: owner}
 	require.NoError(t, wb.write(0, "b"))
-	require.NoError(t, b.Commit(k.ctx(10*time.Second)))
+	require.NoError(t, owner.Commit(k.ctx(10*time.Second)))
 	require.Equal(t, []string{"b"}, k.committed(0))
-	require.NoError(t, b.Close(k.ctx(time.Second)))
+	require.NoError(t, owner.Close(k.ctx(time.Second)))
 }
 
 // A zombie that recovers with Initialize sends the pair it holds (KIP-360), so
@@ -261,8 +265,10 @@ func TestZombieStaysFenced(t *testing.T) {
 
 // B25: a denial of the id names what may be missing and leaves the object
 // usable after the grant; of a group or topic it is abortable.
-func TestB25_Denied(t *testing.T) {
-	k := newKit(t)
+func TestB25_Denied(t *testing.T) { each(t, testB25_Denied) }
+
+func testB25_Denied(t *testing.T, b backend) {
+	k := b.kit(t)
 	s := k.session("id")
 	k.inject(kmsg.InitProducerID, faultnet.Answer, 1, kerr.TransactionalIDAuthorizationFailed.Code)
 	err := s.Initialize(k.ctx(10 * time.Second))
@@ -272,7 +278,7 @@ func TestB25_Denied(t *testing.T) {
 	require.NoError(t, s.Initialize(k.ctx(10*time.Second)))
 
 	w := k.writer(s)
-	offsets := map[string]map[int32]kgo.EpochOffset{topic: {0: {Offset: 1, Epoch: -1}}}
+	offsets := map[string]map[int32]kgo.EpochOffset{k.topic: {0: {Offset: 1, Epoch: -1}}}
 	for _, code := range []*kerr.Error{kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed} {
 		require.NoError(t, s.Begin(k.ctx(10*time.Second)))
 		require.NoError(t, w.write(0, "r"))
@@ -309,7 +315,7 @@ func TestB26_TwoPhaseUnsupported(t *testing.T) {
 	require.Equal(t, inits, k.requests(kmsg.InitProducerID))
 	st := k.describe("id")
 	require.Equal(t, "Ongoing", st.State)
-	r, err := txnsession.Resume(k.nc, "id", st.ProducerID, st.ProducerEpoch)
+	r, err := txnsession.Resume(k.nc, k.id("id"), st.ProducerID, st.ProducerEpoch)
 	require.NoError(t, err)
 	require.NoError(t, r.Commit(k.ctx(10*time.Second)))
 	require.Equal(t, []string{"r"}, k.committed(0))
@@ -322,7 +328,7 @@ func TestB27_BrokenSessionsLeakNothing(t *testing.T) {
 	k.net.DownAll()
 	before := runtime.NumGoroutine()
 	for range 500 {
-		s, err := txnsession.New(k.nc, "id")
+		s, err := txnsession.New(k.nc, k.id("id"))
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		require.Error(t, s.Initialize(ctx))
@@ -344,8 +350,10 @@ func TestB27_BrokenSessionsLeakNothing(t *testing.T) {
 
 // B28: an empty id is refused; two processes with the same stable id fence each
 // other, quietly.
-func TestB28_StableIDs(t *testing.T) {
-	k := newKit(t)
+func TestB28_StableIDs(t *testing.T) { each(t, testB28_StableIDs) }
+
+func testB28_StableIDs(t *testing.T, b backend) {
+	k := b.kit(t)
 	_, err := txnsession.New(k.nc, "")
 	require.ErrorIs(t, err, txnsession.ErrEmptyID)
 	_, err = txnsession.Resume(k.nc, "", 1, 1)
@@ -360,34 +368,31 @@ func TestB28_StableIDs(t *testing.T) {
 
 // B38: markers that are still being written are waited for; a budget that ends
 // leaves no way to commit without the offsets.
-func TestB38_MarkersBeingWritten(t *testing.T) {
-	for _, old := range []bool{false, true} {
-		k := newKit(t)
-		if old {
-			k = newKit(t, oldRules(t))
-		}
-		s := k.ready("id")
-		offsets := map[string]map[int32]kgo.EpochOffset{topic: {0: {Offset: 1, Epoch: -1}}}
-		key := kmsg.TxnOffsetCommit
-		if old {
-			key = kmsg.AddOffsetsToTxn
-		}
-		require.NoError(t, s.Begin(k.ctx(10*time.Second)))
-		busy := k.inject(key, faultnet.Answer, 5, kerr.ConcurrentTransactions.Code)
-		require.NoError(t, s.SendOffsets(k.ctx(10*time.Second), offsets, txnsession.Unfenced("g")))
-		require.Equal(t, 5, busy.Hits())
-		require.NoError(t, s.Commit(k.ctx(10*time.Second)))
+func TestB38_MarkersBeingWritten(t *testing.T) { each(t, testB38_MarkersBeingWritten) }
 
-		require.NoError(t, s.Begin(k.ctx(10*time.Second)))
-		k.inject(key, faultnet.Answer, forever, kerr.ConcurrentTransactions.Code)
-		err := s.SendOffsets(k.ctx(200*time.Millisecond), offsets, txnsession.Unfenced("g"))
-		require.ErrorIs(t, err, kerr.ConcurrentTransactions)
-		require.Equal(t, txnsession.StateAbortableError, s.State())
-		require.True(t, txnsession.IsNotCommitted(s.Commit(k.ctx(time.Second))))
-		k.net.Reset()
-		require.NoError(t, s.Abort(k.ctx(10*time.Second)))
-		assert.Equal(t, txnsession.StateReady, s.State())
+func testB38_MarkersBeingWritten(t *testing.T, b backend) {
+	k := b.kit(t)
+	s := k.ready("id")
+	offsets := map[string]map[int32]kgo.EpochOffset{k.topic: {0: {Offset: 1, Epoch: -1}}}
+	key := kmsg.TxnOffsetCommit
+	if b.old {
+		key = kmsg.AddOffsetsToTxn
 	}
+	require.NoError(t, s.Begin(k.ctx(10*time.Second)))
+	busy := k.inject(key, faultnet.Answer, 5, kerr.ConcurrentTransactions.Code)
+	require.NoError(t, s.SendOffsets(k.ctx(10*time.Second), offsets, txnsession.Unfenced("g")))
+	require.Equal(t, 5, busy.Hits())
+	require.NoError(t, s.Commit(k.ctx(10*time.Second)))
+
+	require.NoError(t, s.Begin(k.ctx(10*time.Second)))
+	k.inject(key, faultnet.Answer, forever, kerr.ConcurrentTransactions.Code)
+	err := s.SendOffsets(k.ctx(200*time.Millisecond), offsets, txnsession.Unfenced("g"))
+	require.ErrorIs(t, err, kerr.ConcurrentTransactions)
+	require.Equal(t, txnsession.StateAbortableError, s.State())
+	require.True(t, txnsession.IsNotCommitted(s.Commit(k.ctx(time.Second))))
+	k.net.Reset()
+	require.NoError(t, s.Abort(k.ctx(10*time.Second)))
+	assert.Equal(t, txnsession.StateReady, s.State())
 }
 
 // oldRules makes kfake a cluster whose transaction.version is not finalized.

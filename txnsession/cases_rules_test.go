@@ -41,7 +41,7 @@ func TestB20_ReplayedCommit(t *testing.T) {
 			require.NoError(t, err, "the marker after the witness tells that the first was committed")
 			require.NoError(t, r.Close(k.ctx(time.Second)))
 
-			bare, err := txnsession.Resume(k.client(), "id", p.ProducerID, p.ProducerEpoch)
+			bare, err := txnsession.Resume(k.client(), k.id("id"), p.ProducerID, p.ProducerEpoch)
 			require.NoError(t, err)
 			err = bare.Commit(k.ctx(5 * time.Second))
 			require.Error(t, err)
@@ -62,7 +62,7 @@ func TestResumeUnderOldRules(t *testing.T) {
 		if allow {
 			opts = append(opts, txnsession.AllowResumeOldRules())
 		}
-		r, err := txnsession.Resume(k.client(), "id", s.ProducerID(), s.ProducerEpoch(), opts...)
+		r, err := txnsession.Resume(k.client(), k.id("id"), s.ProducerID(), s.ProducerEpoch(), opts...)
 		require.NoError(t, err)
 		err = r.Commit(k.ctx(10 * time.Second))
 		if !allow {
@@ -127,7 +127,7 @@ func TestB31_RulesFollowTheFeature(t *testing.T) {
 	run := func(t *testing.T, k *kit, s *txnsession.Session, w *rawWriter, v string) {
 		require.NoError(t, s.Begin(k.ctx(10*time.Second)))
 		require.NoError(t, w.write(0, v))
-		require.NoError(t, s.SendOffsets(k.ctx(10*time.Second), map[string]map[int32]kgo.EpochOffset{topic: {0: {Offset: 1, Epoch: -1}}}, txnsession.Unfenced("g")))
+		require.NoError(t, s.SendOffsets(k.ctx(10*time.Second), map[string]map[int32]kgo.EpochOffset{k.topic: {0: {Offset: 1, Epoch: -1}}}, txnsession.Unfenced("g")))
 		require.NoError(t, s.Commit(k.ctx(10*time.Second)))
 	}
 	t.Run("capped client", func(t *testing.T) {
@@ -183,7 +183,7 @@ func (k *kit) feature(level int16) {
 func TestB34_GroupErrors(t *testing.T) {
 	k := newKit(t)
 	s := k.ready("id")
-	offsets := map[string]map[int32]kgo.EpochOffset{topic: {0: {Offset: 1, Epoch: -1}}}
+	offsets := map[string]map[int32]kgo.EpochOffset{k.topic: {0: {Offset: 1, Epoch: -1}}}
 	group := txnsession.GroupMetadata{Group: "g", MemberID: "m", Generation: 1}
 	for _, code := range []*kerr.Error{
 		kerr.StaleMemberEpoch, kerr.GroupIDNotFound, kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.FencedInstanceID,
@@ -213,10 +213,12 @@ func TestB34_GroupErrors(t *testing.T) {
 }
 
 // B35: empty metadata is refused unless it is Unfenced.
-func TestB35_EmptyGroupMetadata(t *testing.T) {
-	k := newKit(t)
+func TestB35_EmptyGroupMetadata(t *testing.T) { each(t, testB35_EmptyGroupMetadata) }
+
+func testB35_EmptyGroupMetadata(t *testing.T, b backend) {
+	k := b.kit(t)
 	s, _ := k.open("id", "r")
-	offsets := map[string]map[int32]kgo.EpochOffset{topic: {0: {Offset: 1, Epoch: -1}}}
+	offsets := map[string]map[int32]kgo.EpochOffset{k.topic: {0: {Offset: 1, Epoch: -1}}}
 	nobody, err := kgo.NewClient(kgo.SeedBrokers(k.seeds...))
 	require.NoError(t, err)
 	defer nobody.Close()
@@ -235,7 +237,7 @@ func TestB35_EmptyGroupMetadata(t *testing.T) {
 func TestB35_ZombieMember(t *testing.T) {
 	k := newKit(t)
 	s := k.ready("id")
-	cl, err := kgo.NewClient(kgo.SeedBrokers(k.seeds...), kgo.ConsumerGroup("g"), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(), kgo.InstanceID("i"))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(k.seeds...), kgo.ConsumerGroup("g"), kgo.ConsumeTopics(k.topic), kgo.DisableAutoCommit(), kgo.InstanceID("i"))
 	require.NoError(t, err)
 	defer cl.Close()
 	require.NoError(t, s.Begin(k.ctx(10*time.Second)))
@@ -245,7 +247,7 @@ func TestB35_ZombieMember(t *testing.T) {
 		cl.PollFetches(ctx)
 		return txnsession.GroupOf(cl).MemberID != ""
 	}, 20*time.Second, time.Millisecond, "the consumer joins its group")
-	offsets := map[string]map[int32]kgo.EpochOffset{topic: {0: {Offset: 0, Epoch: -1}}}
+	offsets := map[string]map[int32]kgo.EpochOffset{k.topic: {0: {Offset: 0, Epoch: -1}}}
 	g := txnsession.GroupOf(cl)
 	require.Equal(t, "g", g.Group)
 	require.Equal(t, "i", *g.InstanceID)
@@ -257,13 +259,15 @@ func TestB35_ZombieMember(t *testing.T) {
 }
 
 // B36: without offsets no group call is made; with offsets the context ends it.
-func TestB36_OffsetsEndByContext(t *testing.T) {
-	k := newKit(t)
+func TestB36_OffsetsEndByContext(t *testing.T) { each(t, testB36_OffsetsEndByContext) }
+
+func testB36_OffsetsEndByContext(t *testing.T, b backend) {
+	k := b.kit(t)
 	s, _ := k.open("id", "r")
 	require.NoError(t, s.SendOffsets(k.ctx(time.Second), nil, txnsession.Unfenced("g")))
-	require.NoError(t, s.SendOffsets(k.ctx(time.Second), map[string]map[int32]kgo.EpochOffset{topic: {}}, txnsession.Unfenced("g")))
+	require.NoError(t, s.SendOffsets(k.ctx(time.Second), map[string]map[int32]kgo.EpochOffset{k.topic: {}}, txnsession.Unfenced("g")))
 	require.Zero(t, k.requests(kmsg.TxnOffsetCommit))
-	offsets := map[string]map[int32]kgo.EpochOffset{topic: {0: {Offset: 1, Epoch: -1}}}
+	offsets := map[string]map[int32]kgo.EpochOffset{k.topic: {0: {Offset: 1, Epoch: -1}}}
 	k.inject(kmsg.TxnOffsetCommit, faultnet.CutBefore, forever, 0)
 	began := time.Now()
 	err := s.SendOffsets(k.ctx(200*time.Millisecond), offsets, txnsession.Unfenced("g"))
@@ -282,7 +286,7 @@ func TestB36_OffsetsEndByContext(t *testing.T) {
 	require.ErrorIs(t, err, txnsession.ErrState)
 	require.Zero(t, k.requests(kmsg.EndTxn))
 	k.net.Reset()
-	require.NoError(t, s.SendOffsets(k.ctx(10*time.Second), map[string]map[int32]kgo.EpochOffset{topic: {0: {Offset: 2, Epoch: -1}}}, txnsession.Unfenced("g")))
+	require.NoError(t, s.SendOffsets(k.ctx(10*time.Second), map[string]map[int32]kgo.EpochOffset{k.topic: {0: {Offset: 2, Epoch: -1}}}, txnsession.Unfenced("g")))
 	require.ErrorIs(t, s.Commit(k.ctx(time.Second)), txnsession.ErrState, "other offsets are no repetition")
 	require.NoError(t, s.SendOffsets(k.ctx(10*time.Second), offsets, txnsession.Unfenced("g")))
 	require.NoError(t, s.Commit(k.ctx(10*time.Second)))

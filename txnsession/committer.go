@@ -290,7 +290,7 @@ func (c *Committer) one(ctx context.Context, p PreparedTxn, commit bool) CommitR
 		r.Status = WasCommitted
 	case v == Aborted, v == Nothing:
 		r.Status = WasAborted
-	case NeverSent(r.Err):
+	case NeverSent(r.Err) && !IsOutcomeUnknown(r.Err):
 		r.Status = NotTried
 	default:
 		r.Status = OutcomeUnknown

@@ -22,7 +22,7 @@ func (k *kit) manyPrepared(n int) []txnsession.PreparedTxn {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			s, err := txnsession.New(k.nc, fmt.Sprintf("txn-%03d", i))
+			s, err := txnsession.New(k.nc, k.id(fmt.Sprintf("txn-%03d", i)))
 			if err != nil {
 				return
 			}
@@ -43,8 +43,10 @@ func (k *kit) manyPrepared(n int) []txnsession.PreparedTxn {
 	return txns
 }
 
-func TestCommitterCommitsMany(t *testing.T) {
-	k := newKit(t)
+func TestCommitterCommitsMany(t *testing.T) { each(t, testCommitterCommitsMany) }
+
+func testCommitterCommitsMany(t *testing.T, b backend) {
+	k := b.kit(t)
 	txns := k.manyPrepared(100)
 	k.net.Reset()
 	done := 0
@@ -74,8 +76,10 @@ func TestCommitterCommitsMany(t *testing.T) {
 	require.NoError(t, again.FirstErr(), "committed before is committed")
 }
 
-func TestCommitterTellsThemApart(t *testing.T) {
-	k := newKit(t)
+func TestCommitterTellsThemApart(t *testing.T) { each(t, testCommitterTellsThemApart) }
+
+func testCommitterTellsThemApart(t *testing.T, b backend) {
+	k := b.kit(t)
 	txns := k.manyPrepared(4)
 	aborted := k.resume(txns[1])
 	require.NoError(t, aborted.Abort(k.ctx(10*time.Second)))
@@ -107,8 +111,10 @@ func TestCommitterTellsThemApart(t *testing.T) {
 	require.Equal(t, "invalid", txnsession.CommitStatus(0).String())
 }
 
-func TestCommitterEndsByContext(t *testing.T) {
-	k := newKit(t)
+func TestCommitterEndsByContext(t *testing.T) { each(t, testCommitterEndsByContext) }
+
+func testCommitterEndsByContext(t *testing.T, b backend) {
+	k := b.kit(t)
 	txns := k.manyPrepared(20)
 	held := k.net.Inject(faultnet.Fault{Key: int16(kmsg.EndTxn), Node: faultnet.Any, Action: faultnet.Delay, Times: forever, Skip: 5})
 	defer held.Remove()
@@ -162,20 +168,22 @@ func TestCommitSeqMayBeLeft(t *testing.T) {
 	require.NoError(t, c.Commit(k.ctx(10*time.Second), txns).FirstErr())
 }
 
-func TestLeftovers(t *testing.T) {
-	k := newKit(t)
+func TestLeftovers(t *testing.T) { each(t, testLeftovers) }
+
+func testLeftovers(t *testing.T, b backend) {
+	k := b.kit(t)
 	k.manyPrepared(3)
 	_, _ = k.open("else", "x")
 	c, err := txnsession.NewCommitter(k.nc)
 	require.NoError(t, err)
-	left, err := c.Leftovers(k.ctx(10*time.Second), "txn-")
+	left, err := c.Leftovers(k.ctx(10*time.Second), k.id("txn-"))
 	require.NoError(t, err)
 	require.Len(t, left, 3)
 	for i, l := range left {
-		require.Equal(t, fmt.Sprintf("txn-%03d", i), l.TransactionalID)
+		require.Equal(t, k.id(fmt.Sprintf("txn-%03d", i)), l.TransactionalID)
 		require.Equal(t, "Ongoing", l.State)
 		require.Equal(t, time.Minute, l.Timeout)
-		require.Equal(t, map[string][]int32{topic: {int32(i)}}, l.Partitions)
+		require.Equal(t, map[string][]int32{k.topic: {int32(i)}}, l.Partitions)
 		require.Positive(t, l.StartMillis)
 	}
 	rs := c.AbortLeftovers(k.ctx(10*time.Second), left)
@@ -183,10 +191,11 @@ func TestLeftovers(t *testing.T) {
 		require.NoError(t, r.Err)
 		require.Equal(t, txnsession.WasAborted, r.Status)
 	}
-	left, err = c.Leftovers(k.ctx(10*time.Second), "")
+	k.decided()
+	left, err = c.Leftovers(k.ctx(10*time.Second), k.mark)
 	require.NoError(t, err)
 	require.Len(t, left, 1)
-	require.Equal(t, "else", left[0].TransactionalID)
+	require.Equal(t, k.id("else"), left[0].TransactionalID)
 	require.Empty(t, k.committed())
 	k.net.DownAll()
 	_, err = c.Leftovers(k.ctx(100*time.Millisecond), "")

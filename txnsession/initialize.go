@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -123,6 +124,11 @@ func (s *Session) initialize(ctx context.Context, op string, keep bool) error {
 	s.unlock()
 
 	res := s.lane.Do(ctx, s.initCall(held, keep))
+	if res.Class == transport.ClassFenced && held != noIdentity {
+		if bumped, ok := s.timedOut(ctx, held); ok {
+			res = s.lane.Do(ctx, s.initCall(bumped, keep))
+		}
+	}
 
 	s.mu.Lock()
 	defer s.unlock()
@@ -149,6 +155,26 @@ func (s *Session) initialize(ctx context.Context, op string, keep bool) error {
 	}
 	s.setState(statemachine.Initialized, nil)
 	return nil
+}
+
+// timedOut tells a fence from the coordinator's own abort, after which brokers
+// below transaction.version 2 refuse the epoch that the session holds: they have
+// bumped it by one, for a timeout as for an InitProducerId that finds the
+// transaction open. Another owner would have bumped it once more, since it found
+// that transaction open too; so the coordinator's word is proof, provided that
+// it did know of the transaction.
+func (s *Session) timedOut(ctx context.Context, held identity) (bumped identity, ok bool) {
+	s.mu.Lock()
+	t := s.txn
+	ours := t != nil && !t.ended && !t.newRules() && t.known && t.ident == held
+	s.mu.Unlock()
+	if !ours {
+		return held, false
+	}
+	st, err := s.describe(ctx)
+	bumped = identity{held.id, held.epoch + 1}
+	return bumped, err == nil && strings.HasSuffix(st.State, "Abort") &&
+		st.ProducerID == bumped.id && st.ProducerEpoch == bumped.epoch
 }
 
 // beforeInit asks what must be known before anything is sent that could abort

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,22 +21,84 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ktxn/ktxn/internal/faultnet"
+	"github.com/ktxn/ktxn/internal/kafkatest"
 	"github.com/ktxn/ktxn/netclient"
 	"github.com/ktxn/ktxn/txnsession"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Main(m)) }
 
-// kit is an embedded cluster, a network that breaks on command and a client.
+// backend is one kind of cluster that the suite runs on.
+type backend struct {
+	name string
+	old  bool // old rules
+	real *kafkatest.Spec
+}
+
+func spec(s kafkatest.Spec) *kafkatest.Spec { return &s }
+
+var (
+	embedded    = backend{name: "embedded"}
+	embeddedOld = backend{name: "embedded old rules", old: true}
+	backends    = []backend{
+		embedded, embeddedOld,
+		{name: "kafka 4.4.0", real: spec(kafkatest.Latest())},
+		{name: "kafka 4.4.0 old rules", old: true, real: spec(kafkatest.OldRules())},
+		{name: "kafka 3.9", old: true, real: spec(kafkatest.Kafka39())},
+	}
+)
+
+// each runs a test on every kind of cluster.
+func each(t *testing.T, test func(*testing.T, backend)) {
+	t.Helper()
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			if b.real != nil {
+				kafkatest.Shared(t, *b.real) // skips where there is none
+			}
+			test(t, b)
+		})
+	}
+}
+
+// kit is a cluster, a network that breaks on command and a client.
 type kit struct {
 	t     *testing.T
 	seeds []string
 	net   *faultnet.Net
 	nc    *netclient.Client
 	raw   *kgo.Client // not through the network: the judge
+	old   bool
+	real  *kafkatest.Cluster
+	topic string
+	mark  string // makes ids unique on a cluster that is shared
+
+	mu  sync.Mutex
+	ids map[string]bool
 }
 
 const topic = "t"
+
+// kit returns a fresh cluster, or a part of a shared real one that is the
+// test's own.
+func (b backend) kit(t *testing.T) *kit {
+	t.Helper()
+	if b.real == nil {
+		var opts []kfake.Opt
+		if b.old {
+			opts = append(opts, oldRules(t))
+		}
+		k := newKit(t, opts...)
+		k.old = b.old
+		return k
+	}
+	c := kafkatest.Shared(t, *b.real)
+	k := kitOn(t, c.Seeds())
+	k.real, k.old = c, b.old
+	k.topic = kafkatest.Topic(t, c, 4)
+	k.mark = kafkatest.UniqueID(t) + "-"
+	return k
+}
 
 func newKit(t *testing.T, opts ...kfake.Opt) *kit {
 	t.Helper()
@@ -45,7 +110,7 @@ func newKit(t *testing.T, opts ...kfake.Opt) *kit {
 
 func kitOn(t *testing.T, seeds []string, opts ...kgo.Opt) *kit {
 	t.Helper()
-	k := &kit{t: t, seeds: seeds, net: faultnet.New()}
+	k := &kit{t: t, seeds: seeds, net: faultnet.New(), topic: topic, ids: make(map[string]bool)}
 	t.Cleanup(func() { k.net.Close() })
 	k.nc = k.client(opts...)
 	raw, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.DisableClientMetrics())
@@ -53,6 +118,17 @@ func kitOn(t *testing.T, seeds []string, opts ...kgo.Opt) *kit {
 	k.raw = raw
 	t.Cleanup(raw.Close)
 	return k
+}
+
+// id returns a transactional id of this test's own.
+func (k *kit) id(id string) string {
+	if id != "" && !strings.HasPrefix(id, k.mark) {
+		id = k.mark + id
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ids[id] = true
+	return id
 }
 
 // client returns another netclient on the same network, as another process
@@ -68,7 +144,7 @@ func (k *kit) client(opts ...kgo.Opt) *netclient.Client {
 
 func (k *kit) session(id string, opts ...txnsession.Opt) *txnsession.Session {
 	k.t.Helper()
-	s, err := txnsession.New(k.nc, id, opts...)
+	s, err := txnsession.New(k.nc, k.id(id), opts...)
 	require.NoError(k.t, err)
 	k.t.Cleanup(func() { _ = s.Close(context.Background()) })
 	return s
@@ -109,9 +185,12 @@ func (k *kit) read(level kgo.IsolationLevel, parts ...int32) []string {
 	if len(parts) == 0 {
 		parts = []int32{0, 1, 2, 3}
 	}
+	if level == kgo.ReadCommitted() {
+		k.decided()
+	}
 	var got []string
 	for _, p := range parts {
-		got = append(got, readPartition(k.t, k.seeds, topic, p, level)...)
+		got = append(got, readPartition(k.t, k.seeds, k.topic, p, level)...)
 	}
 	return got
 }
@@ -193,18 +272,37 @@ func leaderOf(ctx context.Context, cl *kgo.Client, topic string, p int32) (int32
 			}
 		}
 	}
-	return 0, fmt.Errorf("no leader of %s partition %d", topic, p)
+	return 0, fmt.Errorf("%w of %s partition %d", errNoLeader, topic, p)
+}
+
+// decided waits until the markers of what is decided are written.
+func (k *kit) decided() {
+	k.t.Helper()
+	k.mu.Lock()
+	ids := slices.Collect(maps.Keys(k.ids))
+	k.mu.Unlock()
+	for _, id := range ids {
+		require.Eventually(k.t, func() bool { return !strings.HasPrefix(k.describe(id).State, "Prepare") }, 20*time.Second, 5*time.Millisecond, "markers of %s are written", id)
+	}
 }
 
 // describe asks the coordinator, not through our code.
 func (k *kit) describe(id string) kmsg.DescribeTransactionsResponseTransactionState {
 	k.t.Helper()
 	req := kmsg.NewPtrDescribeTransactionsRequest()
-	req.TransactionalIDs = []string{id}
+	req.TransactionalIDs = []string{k.id(id)}
 	resp, err := req.RequestWith(k.ctx(10*time.Second), k.raw)
 	require.NoError(k.t, err)
 	require.Len(k.t, resp.TransactionStates, 1)
 	return resp.TransactionStates[0]
+}
+
+// next is the epoch after an end.
+func (k *kit) next(epoch int16) int16 {
+	if k.old {
+		return epoch
+	}
+	return epoch + 1
 }
 
 func (k *kit) requests(key kmsg.Key) int { return k.net.Requests(int16(key)) }
@@ -258,7 +356,7 @@ func (w *rawWriter) write(part int32, values ...string) error {
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	seq, err := txn.Own(ctx, topic, [16]byte{}, part)
+	seq, err := txn.Own(ctx, w.k.topic, [16]byte{}, part)
 	if err != nil {
 		return err
 	}
@@ -267,8 +365,8 @@ func (w *rawWriter) write(part int32, values ...string) error {
 		txn.Fail(&txnsession.Error{Op: "produce", Err: err})
 		return err
 	}
-	txn.Advance(topic, [16]byte{}, part, int32(len(values)))
-	txn.Wrote(topic, part, offset)
+	txn.Advance(w.k.topic, [16]byte{}, part, int32(len(values)))
+	txn.Wrote(w.k.topic, part, offset)
 	return nil
 }
 
@@ -282,24 +380,25 @@ func (k *kit) produce(ctx context.Context, id string, who producerIdentity, part
 	req := kmsg.NewPtrProduceRequest()
 	req.TransactionID, req.Acks, req.TimeoutMillis = &id, -1, 5000
 	rt := kmsg.NewProduceRequestTopic()
-	rt.Topic = topic
+	rt.Topic = k.topic
 	rp := kmsg.NewProduceRequestTopicPartition()
 	rp.Partition, rp.Records = part, encodeBatch(who, seq, values)
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 	for {
 		resp, err := pinned{req, who.TransactionVersion()}.send(ctx, k.raw)
-		if err != nil {
-			return 0, err
+		var got kmsg.ProduceResponseTopicPartition
+		if err == nil {
+			got = resp.Topics[0].Partitions[0]
+			err = kerr.ErrorForCode(got.ErrorCode)
 		}
-		got := resp.Topics[0].Partitions[0]
-		err = kerr.ErrorForCode(got.ErrorCode)
-		if errors.Is(err, kerr.ConcurrentTransactions) && ctx.Err() == nil {
-			continue
+		if !kerr.IsRetriable(err) && !errors.Is(err, errNoLeader) || ctx.Err() != nil {
+			return got.BaseOffset, err
 		}
-		return got.BaseOffset, err
 	}
 }
+
+var errNoLeader = errors.New("no leader")
 
 // pinned keeps Produce at the versions of the rules and of names for topics.
 type pinned struct {

@@ -151,6 +151,9 @@ func (s *Session) sendOffsets(ctx context.Context, t *transaction, offsets map[s
 		if res.Err != nil {
 			return s.offsetsFailed(t, call, keyAddOffsetsToTxn, res)
 		}
+		s.mu.Lock()
+		t.known = true
+		s.mu.Unlock()
 		sent = res.Sent
 	}
 	if res := s.commitOffsets(ctx, t, call, group); res.Err != nil {

@@ -167,5 +167,5 @@ func (s *Session) coordinatorKnows(t *transaction, st kmsg.DescribeTransactionsR
 	if s.kind.Resumed || t.wasPrepared {
 		return t.from.StartMillis != 0 && st.StartTimestamp == t.from.StartMillis
 	}
-	return t.adding != nil && len(t.adding.known) > 0
+	return t.known
 }

@@ -44,8 +44,10 @@ func (p *part) Settle(v txnsession.Verdict) {
 	}
 }
 
-func TestPhases(t *testing.T) {
-	k := newKit(t)
+func TestPhases(t *testing.T) { each(t, testPhases) }
+
+func testPhases(t *testing.T, b backend) {
+	k := b.kit(t)
 	s := k.ready("id")
 	require.NoError(t, s.Begin(k.ctx(10*time.Second)))
 	var order []string
@@ -69,11 +71,11 @@ func TestPhases(t *testing.T) {
 		// The application may still produce, by the context it was given...
 		txn, err := link.Enlist(ctx, s, late)
 		require.NoError(t, err)
-		_, err = txn.(*txnsession.Txn).Own(ctx, topic, [16]byte{}, 0)
+		_, err = txn.(*txnsession.Txn).Own(ctx, k.topic, [16]byte{}, 0)
 		require.NoError(t, err)
-		_, err = k.produce(ctx, "id", txn.(*txnsession.Txn), 0, 0, "late")
+		_, err = k.produce(ctx, k.id("id"), txn.(*txnsession.Txn), 0, 0, "late")
 		require.NoError(t, err)
-		require.NoError(t, s.SendOffsets(ctx, map[string]map[int32]kgo.EpochOffset{topic: {1: {Offset: 1, Epoch: -1}}}, txnsession.Unfenced("g")))
+		require.NoError(t, s.SendOffsets(ctx, map[string]map[int32]kgo.EpochOffset{k.topic: {1: {Offset: 1, Epoch: -1}}}, txnsession.Unfenced("g")))
 		// ...and nobody else may.
 		_, err = s.Enlist(&part{}, txnsession.PhaseSend)
 		require.ErrorIs(t, err, txnsession.ErrState)
@@ -108,11 +110,11 @@ func TestPhases(t *testing.T) {
 	require.NoError(t, s.Begin(k.ctx(10*time.Second)))
 	txn.Fail(errors.New("late"))
 	require.Equal(t, txnsession.StateInTransaction, s.State())
-	_, err = txn.Own(k.ctx(time.Second), topic, [16]byte{}, 3)
+	_, err = txn.Own(k.ctx(time.Second), k.topic, [16]byte{}, 3)
 	require.ErrorIs(t, err, txnsession.ErrState)
-	require.ErrorIs(t, txn.SendOffsets(k.ctx(time.Second), map[string]map[int32]kgo.EpochOffset{topic: {1: {Offset: 1}}}, txnsession.Unfenced("g")), txnsession.ErrState)
-	txn.Advance(topic, [16]byte{}, 0, 5)
-	txn.Wrote(topic, 0, 5)
+	require.ErrorIs(t, txn.SendOffsets(k.ctx(time.Second), map[string]map[int32]kgo.EpochOffset{k.topic: {1: {Offset: 1}}}, txnsession.Unfenced("g")), txnsession.ErrState)
+	txn.Advance(k.topic, [16]byte{}, 0, 5)
+	txn.Wrote(k.topic, 0, 5)
 	require.NoError(t, s.Abort(k.ctx(10*time.Second)))
 }
 
@@ -130,9 +132,11 @@ func TestEnlistIsRefused(t *testing.T) {
 }
 
 // A Flush that its context cuts has sent nothing: Commit again, or Abort.
-func TestFlushCutShort(t *testing.T) {
+func TestFlushCutShort(t *testing.T) { each(t, testFlushCutShort) }
+
+func testFlushCutShort(t *testing.T, b backend) {
 	for _, then := range []string{"commit", "abort"} {
-		k := newKit(t)
+		k := b.kit(t)
 		s, w := k.open("id", "r")
 		block := true
 		w.flush = func(ctx context.Context) error {
@@ -161,8 +165,10 @@ func TestFlushCutShort(t *testing.T) {
 
 // An abort that is cut while participants drop their work cannot be followed
 // by a commit.
-func TestDiscardCutShort(t *testing.T) {
-	k := newKit(t)
+func TestDiscardCutShort(t *testing.T) { each(t, testDiscardCutShort) }
+
+func testDiscardCutShort(t *testing.T, b backend) {
+	k := b.kit(t)
 	s, w := k.open("id", "r")
 	block := true
 	w.discard = func(ctx context.Context) error {
@@ -182,29 +188,31 @@ func TestDiscardCutShort(t *testing.T) {
 	require.Empty(t, k.committed(0))
 }
 
-func TestOwn(t *testing.T) {
-	k := newKit(t)
+func TestOwn(t *testing.T) { each(t, testOwn) }
+
+func testOwn(t *testing.T, b backend) {
+	k := b.kit(t)
 	s := k.ready("id")
 	require.NoError(t, s.Begin(k.ctx(10*time.Second)))
 	one, err := s.Enlist(&part{}, txnsession.PhaseSend)
 	require.NoError(t, err)
 	two, err := s.Enlist(&part{settle: func(txnsession.Verdict) {}}, txnsession.PhaseSend)
 	require.NoError(t, err)
-	seq, err := one.Own(k.ctx(time.Second), topic, [16]byte{}, 0)
+	seq, err := one.Own(k.ctx(time.Second), k.topic, [16]byte{}, 0)
 	require.NoError(t, err)
 	require.Zero(t, seq)
-	_, err = two.Own(k.ctx(time.Second), topic, [16]byte{}, 0)
+	_, err = two.Own(k.ctx(time.Second), k.topic, [16]byte{}, 0)
 	require.ErrorIs(t, err, txnsession.ErrPartitionOwned)
-	one.Advance(topic, [16]byte{}, 0, 10)
-	seq, err = one.Own(k.ctx(time.Second), topic, [16]byte{}, 0)
+	one.Advance(k.topic, [16]byte{}, 0, 10)
+	seq, err = one.Own(k.ctx(time.Second), k.topic, [16]byte{}, 0)
 	require.NoError(t, err)
 	require.Equal(t, int32(10), seq)
-	one.Advance(topic, [16]byte{}, 0, 2147483647-10)
-	one.Advance(topic, [16]byte{}, 0, 3)
-	seq, err = one.Own(k.ctx(time.Second), topic, [16]byte{}, 0)
+	one.Advance(k.topic, [16]byte{}, 0, 2147483647-10)
+	one.Advance(k.topic, [16]byte{}, 0, 3)
+	seq, err = one.Own(k.ctx(time.Second), k.topic, [16]byte{}, 0)
 	require.NoError(t, err)
 	require.Equal(t, int32(2), seq, "sequence numbers wrap from MaxInt32 to 0")
-	seq, err = one.Own(k.ctx(time.Second), topic, [16]byte{1}, 0)
+	seq, err = one.Own(k.ctx(time.Second), k.topic, [16]byte{1}, 0)
 	require.NoError(t, err)
 	require.Zero(t, seq, "a topic that was made again is another")
 }
@@ -243,8 +251,10 @@ func TestWorkWaitsForMarkers(t *testing.T) {
 
 // Many goroutines call anything: one end wins, its equals join it, its
 // opposites and everything out of place get state errors.
-func TestManyGoroutines(t *testing.T) {
-	k := newKit(t)
+func TestManyGoroutines(t *testing.T) { each(t, testManyGoroutines) }
+
+func testManyGoroutines(t *testing.T, b backend) {
+	k := b.kit(t)
 	s := k.ready("id")
 	w := k.writer(s)
 	var commits, aborts, begins atomic.Int64
@@ -300,8 +310,10 @@ func TestManyGoroutines(t *testing.T) {
 
 // A Commit beside a running one joins it; if the first one's context ends, the
 // second goes on with the work.
-func TestCommitJoins(t *testing.T) {
-	k := newKit(t)
+func TestCommitJoins(t *testing.T) { each(t, testCommitJoins) }
+
+func testCommitJoins(t *testing.T, b backend) {
+	k := b.kit(t)
 	s, _ := k.open("id", "r")
 	held := k.inject(kmsg.EndTxn, faultnet.Delay, 1, 0)
 	first, second := make(chan error, 1), make(chan error, 1)

@@ -140,7 +140,7 @@ func (s *Session) addLoop(t *transaction, a *adding) {
 		s.mu.Lock()
 		for p, waits := range batch {
 			if errs[p] == nil {
-				a.known[p] = true
+				a.known[p], t.known = true, true
 			}
 			for _, w := range waits {
 				w <- errs[p]

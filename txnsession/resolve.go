@@ -251,7 +251,8 @@ func (s *Session) checkStart(ctx context.Context, op string, t *transaction, com
 	case out.Verdict == Committed:
 		return true, s.endFound(op, t, out, errElsewhere, 0)
 	}
-	return true, s.endOpen(op, t, commit, other)
+	// It is not open any more, so it has an outcome; nobody can tell which.
+	return true, s.fail(op, isUnknown|isNeverSent, false, other)
 }
 
 // witnessIsOpen reports whether the witness belongs to the transaction that is

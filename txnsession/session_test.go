@@ -11,14 +11,16 @@ import (
 	"github.com/ktxn/ktxn/txnsession"
 )
 
-func TestCommitIsVisibleAndAbortIsNot(t *testing.T) {
-	k := newKit(t)
+func TestCommitIsVisibleAndAbortIsNot(t *testing.T) { each(t, testCommitIsVisibleAndAbortIsNot) }
+
+func testCommitIsVisibleAndAbortIsNot(t *testing.T, b backend) {
+	k := b.kit(t)
 	s, w := k.open("id", "a")
 	id, epoch := s.ProducerID(), s.ProducerEpoch()
 	require.NoError(t, s.Commit(k.ctx(10*time.Second)))
 	require.Equal(t, txnsession.StateReady, s.State())
 	require.Equal(t, id, s.ProducerID())
-	require.Equal(t, epoch+1, s.ProducerEpoch())
+	require.Equal(t, k.next(epoch), s.ProducerEpoch())
 	require.Equal(t, []string{"a"}, k.committed(0))
 
 	require.NoError(t, s.Begin(k.ctx(10*time.Second)))

@@ -27,6 +27,7 @@ type transaction struct {
 	idle        chan struct{} // closed when calls falls to 0, if somebody waits
 	parts       []*Txn
 	worked      bool // something was sent that the coordinator may know of
+	known       bool // under old rules: the coordinator has confirmed a part of it
 	failed      bool // it could only be aborted
 	openWork    bool // a Produce may still arrive at its broker
 	owners      map[seqKey]*ownership
