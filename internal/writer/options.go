@@ -32,9 +32,9 @@ type Options struct {
 	UnknownRetries     int64 // -1: without end
 }
 
-// maxInflight is how many unanswered batches of one producer a partition's
+// MaxInflight is how many unanswered batches of one producer a partition's
 // leader remembers: a sixth could not be told from a duplicate.
-const maxInflight = 5
+const MaxInflight = 5
 
 // DefaultOptions are the options of a writer that nobody has configured.
 func DefaultOptions() Options {
@@ -47,7 +47,7 @@ func DefaultOptions() Options {
 		Compressor: snappy, Codecs: codecs,
 		BatchMaxBytes:      defaultBatchMaxBytes,
 		MaxBufferedRecords: 50_000,
-		MaxInflight:        maxInflight,
+		MaxInflight:        MaxInflight,
 		RequestTimeout:     10 * time.Second,
 		RecordRetries:      math.MaxInt64,
 		UnknownRetries:     4,

@@ -62,7 +62,7 @@ func (p *partition) start() *batch {
 // one: the leader must still remember that one when the answer is lost and it
 // has to be sent again.
 func (p *partition) next() *batch {
-	for _, b := range p.queue[:min(len(p.queue), maxInflight)] {
+	for _, b := range p.queue[:min(len(p.queue), MaxInflight)] {
 		if b.state < batchSent {
 			return b
 		}
