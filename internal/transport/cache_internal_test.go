@@ -67,6 +67,20 @@ func TestVersionsFromBeforeAReconnectAreNotKept(t *testing.T) {
 	require.Nil(t, c.versions.nodes[0].v)
 }
 
+func TestEveryLaneForgetsVersionsWithItsConnections(t *testing.T) {
+	c := offline(t)
+	for name, event := range map[string]func(){
+		"look-up connects":    func() { watcher{c}.OnBrokerConnect(kgo.BrokerMetadata{NodeID: 3}, 0, nil, nil) },
+		"look-up disconnects": func() { watcher{c}.OnBrokerDisconnect(kgo.BrokerMetadata{NodeID: 3}, nil) },
+		"lane connects":       func() { newForwarder(c, nil).OnBrokerConnect(kgo.BrokerMetadata{NodeID: 3}, 0, nil, nil) },
+		"lane disconnects":    func() { newForwarder(c, nil).OnBrokerDisconnect(kgo.BrokerMetadata{NodeID: 3}, nil) },
+	} {
+		c.versions.entry(3).v = new(NodeVersions)
+		event()
+		require.Nil(t, c.versions.entry(3).v, name)
+	}
+}
+
 func TestASeedMayBeAnyNode(t *testing.T) {
 	c := offline(t)
 	c.versions.entry(anyNode).v = new(NodeVersions)

@@ -146,6 +146,7 @@ func TestNodeVersions(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
+	e.fault(apiVersions, faultnet.Delay, times(faultnet.Forever))
 	_, err = e.c.NodeVersions(ctx, 1, false)
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = e.c.NodeVersions(ctx, 2, true)
