@@ -57,6 +57,7 @@ type Client struct {
 
 	backoff      func(streak int) time.Duration
 	busyBackoff  time.Duration // the most between tries while a transaction ends
+	look         *kgo.Client // of the look-up lane
 	lookup       *Lane
 	lanes        []*Lane
 	produceLanes []*ProduceLane
@@ -107,7 +108,8 @@ func New(o Options) (*Client, error) {
 		c.cancel()
 		return nil, err
 	}
-	c.readSettings(look)
+	c.look = look
+	c.readSettings()
 	c.lookup = &Lane{c: c, conns: newConns(c, nil)}
 	c.lookup.conns.cl = look // made already: Close must end it, used or not
 	for range o.CoordinatorLanes {
@@ -122,7 +124,8 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-func (c *Client) readSettings(look *kgo.Client) {
+func (c *Client) readSettings() {
+	look := c.look
 	c.log = value[kgo.Logger](look, kgo.WithLogger, quietLogger{})
 	c.userV = capsOf(look)
 	unlimited := value(look, kgo.MaxVersions, kversion.Stable()) == nil
@@ -142,13 +145,12 @@ func (c *Client) readSettings(look *kgo.Client) {
 
 // newKgo makes the kgo client of a lane.
 func (c *Client) newKgo() (*kgo.Client, error) {
-	look := c.LookupClient()
-	opts := append(Settings(look),
+	opts := append(Settings(c.look),
 		kgo.MaxVersions(c.laneV),
 		kgo.WithHooks(newForwarder(c, c.hooks)),
 		kgo.DisableClientMetrics(),
 		kgo.RequiredAcks(kgo.AllISRAcks())) // kgo writes this into every *kmsg.ProduceRequest
-	if ctx := value[context.Context](look, kgo.WithContext, nil); ctx != nil {
+	if ctx := value[context.Context](c.look, kgo.WithContext, nil); ctx != nil {
 		opts = append(opts, kgo.WithContext(ctx))
 	}
 	return kgo.NewClient(opts...)
@@ -212,10 +214,7 @@ func (c *Client) EachHook(fn func(kgo.Hook)) {
 }
 
 // LookupClient is the kgo client of the look-up lane. It belongs to the lane.
-func (c *Client) LookupClient() *kgo.Client {
-	cl, _ := c.lookup.conns.client() // made by New, hence no error that matters here
-	return cl
-}
+func (c *Client) LookupClient() *kgo.Client { return c.look }
 
 // OptValue returns the value of a client-level kgo option, as kgo's OptValue.
 func (c *Client) OptValue(opt any) any { return c.LookupClient().OptValue(opt) }

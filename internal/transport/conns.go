@@ -17,6 +17,8 @@ type conns struct {
 	build func() (*kgo.Client, error)
 	done  chan struct{} // closed by close
 
+	closing sync.Once
+
 	start      uint32        // where AnyNode begins
 	turn       atomic.Uint32 // how often it moved on
 	refreshing atomic.Bool
@@ -32,8 +34,10 @@ func newConns(c *Client, build func() (*kgo.Client, error)) *conns {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		cs.closed = true
-		close(cs.done)
+		cs.closing.Do(func() {
+			cs.closed = true
+			close(cs.done)
+		})
 		return cs
 	}
 	c.conns[cs] = struct{}{}
@@ -66,22 +70,22 @@ func (cs *conns) isClosed() bool {
 	}
 }
 
-// close ends the kgo client and everything in flight on it.
+// close ends the kgo client and everything in flight on it. A second call
+// waits for the first.
 func (cs *conns) close() {
-	cs.mu.Lock()
-	first := !cs.closed
-	cs.closed = true
-	cl := cs.cl
-	cs.mu.Unlock()
-	if first {
+	cs.closing.Do(func() {
+		cs.mu.Lock()
+		cs.closed = true
+		cl := cs.cl
+		cs.mu.Unlock()
 		close(cs.done)
-	}
-	if cl != nil {
-		cl.Close()
-	}
-	cs.c.mu.Lock()
-	defer cs.c.mu.Unlock()
-	delete(cs.c.conns, cs)
+		if cl != nil {
+			cl.Close()
+		}
+		cs.c.mu.Lock()
+		defer cs.c.mu.Unlock()
+		delete(cs.c.conns, cs)
+	})
 }
 
 // broker returns the handle of a node, of any that answers if it is negative.

@@ -186,8 +186,8 @@ func (d *directory) settle(id string, node int32, err error) {
 		d.known[id] = placed{node: node}
 	}
 	d.mu.Unlock()
-	if report := d.c.opts.OnCoordinatorChange; moved && d.kind == coordinatorTxn && report != nil {
-		d.c.EachHook(func(h kgo.Hook) { report(h, id, from, node) })
+	if moved && d.kind == coordinatorTxn {
+		d.c.coordinatorMoved(id, from, node)
 	}
 	if l != nil {
 		l.node, l.err = node, err
@@ -209,6 +209,13 @@ func (d *directory) forget(id string, node int32) {
 // with an error it returns those it found.
 func (c *Client) Coordinators(ctx context.Context, ids []string) (map[string]int32, error) {
 	return c.coordinators.txn.findAll(ctx, ids)
+}
+
+func (c *Client) coordinatorMoved(id string, from, to int32) {
+	c.log.Log(kgo.LogLevelInfo, "transaction coordinator moved", "transactional_id", id, "from", from, "to", to)
+	if c.opts.OnCoordinatorChange != nil {
+		c.EachHook(func(h kgo.Hook) { c.opts.OnCoordinatorChange(h, id, from, to) })
+	}
 }
 
 // notPlaced is the error for an id that an answer left out, or gave no node.
