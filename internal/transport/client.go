@@ -57,7 +57,7 @@ type Client struct {
 
 	backoff      func(streak int) time.Duration
 	busyBackoff  time.Duration // the most between tries while a transaction ends
-	look         *kgo.Client // of the look-up lane
+	look         *kgo.Client   // of the look-up lane
 	lookup       *Lane
 	lanes        []*Lane
 	produceLanes []*ProduceLane
