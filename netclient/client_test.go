@@ -17,12 +17,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ktxn/ktxn/internal/faultnet"
+	"github.com/ktxn/ktxn/internal/kafkatest"
 	"github.com/ktxn/ktxn/internal/link"
 	"github.com/ktxn/ktxn/internal/transport"
 	"github.com/ktxn/ktxn/netclient"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Main(m)) }
 
 func within(t *testing.T) context.Context {
 	t.Helper()
