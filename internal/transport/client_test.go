@@ -104,30 +104,33 @@ func TestCloseWithDeadBrokers(t *testing.T) {
 }
 
 func TestCloseIsBoundedWhateverTheDialerDoes(t *testing.T) {
+	var log logRecorder
 	stuck := make(chan struct{})
 	dialing := make(chan struct{}, 10)
-	var log logRecorder
-	c, err := transport.New(transport.Options{
-		CoordinatorLanes: 1, ProduceLanes: 1,
-		Kgo: []kgo.Opt{kgo.WithLogger(&log), kgo.Dialer(func(context.Context, string, string) (net.Conn, error) {
-			dialing <- struct{}{}
-			<-stuck // deaf to its context
-			return nil, errors.New("late")
-		})},
-	})
-	require.NoError(t, err)
+	var dials atomic.Int32
+	var e *env
+	e = start(t, kgo.WithLogger(&log), kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dials.Add(1) == 1 {
+			return e.nw.Dial(ctx, network, addr) // to a seed, which names the nodes
+		}
+		dialing <- struct{}{}
+		<-stuck // deaf to its context
+		return nil, errors.New("late")
+	}))
 	done := make(chan outcome, 1)
-	c.ProduceLane().Produce(0, produceReq("t", 0), nil, collect(done))
+	e.c.ProduceLane().Produce(0, produceReq("t", 0), nil, collect(done))
 	<-dialing
 	closed := make(chan struct{})
-	go func() { c.Close(); close(closed) }()
+	go func() { e.c.Close(); close(closed) }()
 	select {
 	case <-closed:
 	case <-within(t).Done():
 		t.Fatal("Close hangs")
 	}
+	require.Empty(t, done)
+	require.True(t, log.has("closing took too long, the rest ends in the background"))
 	close(stuck)
-	require.Error(t, (<-done).err)
+	require.ErrorIs(t, (<-done).err, kgo.ErrClientClosed)
 }
 
 // logRecorder keeps the messages that were logged.
