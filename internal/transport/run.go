@@ -105,6 +105,11 @@ func (r *run) once(ctx context.Context) *failure {
 	r.res.Node = node
 	r.res.Attempts++
 	resp, err := r.send(ctx, r.l.conns.broker(cl, node), req)
+	if errors.Is(err, errDetached) {
+		// It belongs to its connection still, and may yet be written.
+		r.res.Sent, r.res.Unanswered = true, true
+		return &failure{class: ClassRetriable, err: ctx.Err(), sent: true}
+	}
 	if req.Written() {
 		r.res.Sent, r.res.Version = true, req.GetVersion()
 	}
@@ -149,8 +154,6 @@ func (r *run) send(ctx context.Context, to *kgo.Broker, req wire.Tracked) (kmsg.
 	case a := <-got:
 		return a.resp, a.err
 	case <-ctx.Done():
-		// It may still be written, after this call has returned.
-		r.res.Sent = true
 		return nil, errDetached
 	}
 }
@@ -227,9 +230,6 @@ func (r *run) lookupFailure(ctx context.Context, err error) *failure {
 // networkFailure judges an attempt that got no answer.
 func (r *run) networkFailure(ctx context.Context, req wire.Tracked, err error) *failure {
 	f := &failure{class: ClassRetriable, err: err, sent: req.Written()}
-	if errors.Is(err, errDetached) {
-		f.sent, f.err = true, ctx.Err()
-	}
 	if f.sent {
 		r.res.Unanswered = true
 	}
