@@ -200,6 +200,7 @@ func testLeftovers(t *testing.T, b backend) {
 	k.net.DownAll()
 	_, err = c.Leftovers(k.ctx(100*time.Millisecond), "")
 	require.Error(t, err)
+	k.net.UpAll()
 }
 
 func TestCommitterOptions(t *testing.T) {
