@@ -224,7 +224,8 @@ func TestLeaderHint(t *testing.T) {
 	require.Equal(t, old.Partitions[1:], e.c.CachedTopic("t").Partitions[1:])
 	require.Equal(t, epoch, old.Partitions[0].LeaderEpoch, "a topic never changes")
 
-	// A broker that does not know yet must not undo it.
+	// Neither an older hint nor a broker that does not know yet undoes it.
+	e.c.LeaderHint("t", 0, old.Partitions[0].Leader, epoch+1)
 	refresh(t, e.c, "t")
 	require.Equal(t, epoch+2, e.c.CachedTopic("t").Partitions[0].LeaderEpoch)
 	// One that knows more ends it.

@@ -330,6 +330,13 @@ func TestSupports(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, ok, "the others suffice for a no")
 	})
+	t.Run("asked again when an answer is lost", func(t *testing.T) {
+		e := start(t)
+		require.True(t, ask(t, e, transport.CapTransactionsV2))
+		lost := e.fault(apiVersions, faultnet.CutAfter, atNode(1))
+		require.True(t, ask(t, e, transport.CapTransactionsV2))
+		require.Equal(t, 1, lost.Hits())
+	})
 	t.Run("by other proofs", func(t *testing.T) {
 		e := start(t, func(o *transport.Options) {
 			o.Drafts = map[string]transport.Proof{
