@@ -139,7 +139,7 @@ func endedContext(ctxs []context.Context) error {
 
 // stamp fills the header in and sums the batch. The bytes are final from then
 // on.
-func (b *batch) stamp(pid int64, epoch int16) {
+func (b *batch) stamp(pid int64, epoch int16, seq int32) {
 	h := b.header[:]
 	clear(h)
 	be := binary.BigEndian
@@ -152,7 +152,7 @@ func (b *batch) stamp(pid int64, epoch int16) {
 	be.PutUint64(h[atMaxTime:], uint64(b.maxTime))
 	be.PutUint64(h[atProducerID:], uint64(pid))
 	be.PutUint16(h[atEpoch:], uint16(epoch))
-	be.PutUint32(h[atSequence:], uint32(b.seq))
+	be.PutUint32(h[atSequence:], uint32(seq))
 	be.PutUint32(h[atCount:], uint32(b.n))
 	sum := crc32.Update(0, castagnoli, h[atAttributes:])
 	sum = crc32.Update(sum, castagnoli, b.buf)

@@ -31,7 +31,7 @@ func (w *Writer) finish(b *batch) {
 	case b.compressed && !b.sequenced:
 		return // comes again when it is
 	case b.compressed && len(b.buf) <= smallBatch:
-		b.stamp(b.p.run.id, b.p.run.epoch)
+		b.stamp(b.p.run.id, b.p.run.epoch, b.seq)
 		b.state = batchReady
 		return
 	}
@@ -73,17 +73,17 @@ func (w *Writer) job(b *batch, c kgo.Compressor) {
 	w.mu.Lock()
 	defer w.unlock()
 	b.compressed = true
-	sum := b.state == batchClosed && b.sequenced
+	sum, seq := b.state == batchClosed && b.sequenced, b.seq
 	if sum {
 		w.mu.Unlock()
-		b.stamp(b.p.run.id, b.p.run.epoch)
+		b.stamp(b.p.run.id, b.p.run.epoch, seq)
 		w.mu.Lock()
 	}
 	b.busy = false
 	switch {
 	case b.state.done(): // given up meanwhile
 		b.release()
-	case sum:
+	case sum && b.sequenced && b.seq == seq:
 		b.state = batchReady
 		if s := b.p.sink; s != nil {
 			s.pump()

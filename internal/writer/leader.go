@@ -20,13 +20,7 @@ func (w *Writer) startBatch(p *partition) *batch {
 	}
 	b := p.start()
 	if p.own == unowned {
-		p.own = owning
-		p.topicID = p.topic.snap.ID
-		w.toOwn = append(w.toOwn, p)
-		if w.owners < maxOwners {
-			w.owners++
-			go w.ownAll()
-		}
+		p.takeUp(p.topic.snap.ID)
 	}
 	w.watch()
 	w.linger(b)
@@ -60,7 +54,7 @@ func (p *partition) lead() {
 	err := error(kerr.UnknownTopicOrPartition)
 	leader := int32(-1)
 	if snap != nil {
-		if p.recreated(snap) {
+		if p.recreated(snap) && !p.adopt(snap.ID) {
 			p.run.fail(p.errorf(errRecreated), false)
 			return
 		}
@@ -157,16 +151,58 @@ func (p *partition) holdForMetadata() {
 	}()
 }
 
+// takeUp has p taken into the transaction.
+func (p *partition) takeUp(topicID [16]byte) {
+	w := p.run.w
+	p.own, p.topicID = owning, topicID
+	w.toOwn = append(w.toOwn, p)
+	if w.owners < maxOwners {
+		w.owners++
+		go w.ownAll()
+	}
+}
+
+// adopt moves p to the topic that has taken the place of the one it was owned
+// as: what is known may have been old when the transaction began. It is too late
+// for that, and the answer is false, once a batch may have been written.
+func (p *partition) adopt(topicID [16]byte) bool {
+	if p.known || p.inflight > 0 {
+		return false
+	}
+	if p.own == owning {
+		p.topicID = topicID // the answer of Own is for another one then
+		return true
+	}
+	for _, b := range p.queue {
+		if b.unsure {
+			return false
+		}
+	}
+	for _, b := range p.queue {
+		b.sequenced = false
+		if b.state == batchReady {
+			b.state = batchClosed
+		}
+	}
+	p.takeUp(topicID)
+	return true
+}
+
 // ownAll takes partitions into the transaction, off the way of Produce: it may
 // wait for the markers of the last transaction, and for the coordinator.
 func (w *Writer) ownAll() {
 	w.mu.Lock()
 	for len(w.toOwn) > 0 {
 		p := w.toOwn[0]
+		id := p.topicID
 		w.toOwn = w.toOwn[1:]
 		w.unlock()
-		seq, err := p.run.txn.Own(p.run.ctx, p.topic.name, p.topicID, p.id)
+		seq, err := p.run.txn.Own(p.run.ctx, p.topic.name, id, p.id)
 		w.mu.Lock()
+		if err == nil && p.topicID != id {
+			w.toOwn = append(w.toOwn, p)
+			continue
+		}
 		p.joined(seq, err)
 	}
 	w.toOwn = nil

@@ -81,6 +81,10 @@ func (p *partition) pending() bool {
 }
 
 // sendable reports whether s may send for it now, if it has something.
+//
+// Until a batch of the transaction was accepted there is only one in flight: a
+// leader that has no record of the producer takes any sequence number for the
+// first, and would refuse the batch that belongs before it.
 func (p *partition) sendable(s *sink) bool {
 	switch {
 	case p.held, p.own != owned, p.sink != s:
@@ -88,7 +92,7 @@ func (p *partition) sendable(s *sink) bool {
 	case p.inflight == 0:
 		return true
 	}
-	return !p.rewind && p.sentTo == s
+	return p.known && !p.rewind && p.sentTo == s
 }
 
 // close ends the open batch b, so that it can be sent.
