@@ -62,10 +62,10 @@ func readOptions(opts []kgo.ProducerOpt) (*settings, error) {
 			given = append(given, o)
 		}
 	}
-	if err := set.readRefused(given); err != nil {
+	if err := set.read(given); err != nil {
 		return nil, err
 	}
-	return &set, set.read(given)
+	return &set, set.readIdempotency(given)
 }
 
 // probe makes the client that options are read through: with before, which they
@@ -76,15 +76,15 @@ func probe(before, given, after []kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(slices.Concat(common, before, given, after)...)
 }
 
-// readRefused reads what kgo itself would refuse in some combination, and judges
-// it by name.
-func (set *settings) readRefused(given []kgo.Opt) error {
+// readIdempotency reads the options that kgo refuses for an idempotent producer,
+// and judges them by name.
+func (set *settings) readIdempotency(given []kgo.Opt) error {
 	cl, err := probe(
 		[]kgo.Opt{kgo.MaxProduceRequestsInflightPerBroker(writer.MaxInflight)}, given,
 		[]kgo.Opt{kgo.DisableIdempotentWrite()},
 	)
-	if err != nil {
-		return err
+	if err != nil { // the rest has been accepted before
+		return &OptionError{"MaxProduceRequestsInflightPerBroker", err.Error()}
 	}
 	defer cl.Close()
 	if acks, ok := cl.OptValue(kgo.RequiredAcks).(kgo.Acks); !ok || acks != kgo.AllISRAcks() {
@@ -98,7 +98,7 @@ func (set *settings) readRefused(given []kgo.Opt) error {
 	return nil
 }
 
-// read reads all other options, and refuses by name what cannot be honoured.
+// read reads the other options, and refuses by name what cannot be honoured.
 func (set *settings) read(given []kgo.Opt) error {
 	cl, err := probe(
 		[]kgo.Opt{
