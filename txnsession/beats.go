@@ -125,7 +125,7 @@ func (s *Session) beatsEnded(t *transaction, reason error) {
 	switch {
 	case errors.As(reason, &ke):
 		if transport.Classify(keyInitProducerID, ke.Code) == transport.ClassFenced {
-			s.killLocked("heartbeat", isFenced, reason)
+			_ = s.killLocked("heartbeat", isFenced, reason) // the next call tells it
 			return
 		}
 		s.setState(statemachine.Fail, s.errorLocked("heartbeat", isAbortable|isNotCommitted, false, reason))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -250,10 +251,9 @@ func TestZombieStaysFenced(t *testing.T) {
 	require.True(t, txnsession.IsFenced(err), err)
 	require.Equal(t, 1, fenced.Hits())
 	require.Equal(t, txnsession.StateFatalError, a.State())
-	log := k.net.Log()
-	for i := len(log) - 1; i >= 0; i-- {
-		if log[i].Key == int16(kmsg.InitProducerID) {
-			req, err := log[i].Decode()
+	for _, r := range slices.Backward(k.net.Log()) {
+		if r.Key == int16(kmsg.InitProducerID) {
+			req, err := r.Decode()
 			require.NoError(t, err)
 			init := req.(*kmsg.InitProducerIDRequest)
 			require.Equal(t, a.ProducerID(), init.ProducerID)

@@ -112,7 +112,7 @@ func (s *Session) endHolding(ctx context.Context, op string, t *transaction, sta
 	worked, resumed := t.worked, s.kind.Resumed
 	s.mu.Unlock()
 	if !worked {
-		return s.endWithoutWork(op, t, commit)
+		return s.endWithoutWork(t, commit)
 	}
 	if resumed {
 		if done, err := s.checkResumed(ctx, op, t, commit); done {
@@ -143,7 +143,7 @@ func (s *Session) discardFailed(op string, err error) error {
 
 // endWithoutWork ends a transaction that the coordinator has never heard of:
 // with current brokers an EndTxn(commit) for it would be refused.
-func (s *Session) endWithoutWork(op string, t *transaction, commit bool) error {
+func (s *Session) endWithoutWork(t *transaction, commit bool) error {
 	s.mu.Lock()
 	if commit {
 		s.setState(statemachine.SendCommit, nil)
@@ -256,12 +256,9 @@ func (s *Session) readEnd(ctx context.Context, op string, t *transaction, commit
 func (s *Session) endOpen(op string, t *transaction, commit bool, err error) error {
 	s.mu.Lock()
 	defer s.unlock()
-	f := facts(0)
-	switch {
-	case !t.sentEnd:
+	f := isUnknown
+	if !t.sentEnd {
 		f = isNeverSent
-	default:
-		f = isUnknown
 	}
 	if !commit && !t.wasPrepared {
 		f |= isNotCommitted

@@ -118,8 +118,7 @@ func (e *Error) known() facts {
 }
 
 func factsOf(err error) facts {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.known()
 	}
 	return 0

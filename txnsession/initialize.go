@@ -115,8 +115,7 @@ func (s *Session) initializeUnresolved(ctx context.Context, op string, t *transa
 func (s *Session) initialize(ctx context.Context, op string, keep bool) error {
 	version, err := s.beforeInit(ctx, keep)
 	if err != nil {
-		f := facts(isNeverSent)
-		return s.fail(op, f, false, err)
+		return s.fail(op, isNeverSent, false, err)
 	}
 	s.mu.Lock()
 	held := s.ident

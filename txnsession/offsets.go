@@ -71,9 +71,7 @@ type offsetsCall struct {
 }
 
 func (c *offsetsCall) same(o *offsetsCall) bool {
-	return c.group == o.group && maps.EqualFunc(c.offsets, o.offsets, func(a, b map[int32]kgo.EpochOffset) bool {
-		return maps.Equal(a, b)
-	})
+	return c.group == o.group && maps.EqualFunc(c.offsets, o.offsets, maps.Equal)
 }
 
 // SendOffsets makes the consumed offsets (the next to read, as kgo commits

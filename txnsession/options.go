@@ -74,7 +74,7 @@ func OwnConnection() Opt {
 	return sessionOpt{func(c *config) { c.ownConnection = true }}
 }
 
-const maxMillis = time.Duration(math.MaxInt32) * time.Millisecond
+const maxTimeout = time.Duration(math.MaxInt32) * time.Millisecond
 
 func newConfig(opts []Opt) (config, error) {
 	c := config{txnTimeout: time.Minute}
@@ -97,8 +97,8 @@ func newConfig(opts []Opt) (config, error) {
 		name string
 		d    time.Duration
 	}{{"TransactionTimeout", c.txnTimeout}, {"TransactionSessionTimeout", c.sessionTimeout}} {
-		if t.d < 0 || t.d > maxMillis || t.d > 0 && t.d < time.Millisecond {
-			return c, fmt.Errorf("%s of %v is not within 1ms and %v", t.name, t.d, maxMillis)
+		if t.d < 0 || t.d > maxTimeout || t.d > 0 && t.d < time.Millisecond {
+			return c, fmt.Errorf("%s of %v is not within 1ms and %v", t.name, t.d, maxTimeout)
 		}
 	}
 	if c.txnTimeout == 0 {

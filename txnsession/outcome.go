@@ -146,6 +146,11 @@ func (s *Session) interpret(t *transaction, st kmsg.DescribeTransactionsResponse
 	// Under the old rules the coordinator's word about this epoch is about
 	// this transaction if it has heard of it and of no later one.
 	oldRules := !t.newRules() && sameEpoch && s.coordinatorKnows(t, st)
+	// A prepared transaction may be ended by a client that keeps to the old
+	// rules (Flink's committer does): that leaves the epoch as it is. If
+	// nothing of it ever reached the coordinator the state is that of the
+	// transaction before, and the verdict is about no data at all.
+	oldRules = oldRules || t.newRules() && sameEpoch && t.prepared()
 	commit := strings.HasSuffix(st.State, "Commit")
 	abort := strings.HasSuffix(st.State, "Abort")
 	switch {
@@ -155,6 +160,8 @@ func (s *Session) interpret(t *transaction, st kmsg.DescribeTransactionsResponse
 		return Outcome{Committed, ev}
 	case abort && (next || oldRules):
 		return Outcome{Aborted, ev}
+	case st.State == "Empty" && t.newRules() && sameEpoch && t.prepared():
+		return Outcome{Nothing, ev}
 	}
 	return Outcome{Unknown, unknown}
 }

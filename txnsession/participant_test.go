@@ -228,8 +228,8 @@ func TestWorkWaitsForMarkers(t *testing.T) {
 	go func() { wrote <- w.write(0, "b") }()
 	require.Eventually(t, func() bool { return writing.Hits() >= 3 }, 10*time.Second, time.Millisecond, "the coordinator is asked again")
 	select {
-	case <-wrote:
-		t.Fatal("work did not wait for the markers")
+	case err := <-wrote:
+		t.Fatal(err, "work did not wait for the markers")
 	default:
 	}
 	writing.Remove()
@@ -245,7 +245,7 @@ func TestWorkWaitsForMarkers(t *testing.T) {
 	require.Eventually(t, func() bool { return held.Hits() > 0 }, 10*time.Second, time.Millisecond, "the coordinator is asked")
 	held.Remove()
 	require.NoError(t, s.Abort(k.ctx(10*time.Second)))
-	<-wrote
+	require.Error(t, <-wrote)
 	require.Equal(t, []string{"a", "b"}, k.committed(0))
 }
 
@@ -273,11 +273,6 @@ func testManyGoroutines(t *testing.T, b backend) {
 						begins.Add(1)
 					}
 				case 1, 2:
-					// One writer; its own lock keeps its sequence numbers in order.
-					w.mu.Lock()
-					txn := w.txn
-					w.mu.Unlock()
-					_ = txn
 					_, err = s.Enlist(w, txnsession.PhaseSend)
 				case 3:
 					if err = s.Commit(ctx); err == nil {

@@ -17,9 +17,11 @@ var errElsewhere = errors.New("the transaction was committed elsewhere")
 
 // endRefused handles INVALID_TXN_STATE and TRANSACTION_ABORTABLE. The first
 // says of a commit that this request did not commit, and of an abort that
-// there is nothing to abort, or that a commit came before it.
+// there is nothing to abort, or that a commit came before it. A prepared
+// transaction may have been committed by somebody else all the same: by an
+// EndTxn of the old rules, after which the coordinator refuses ours.
 func (s *Session) endRefused(ctx context.Context, op string, t *transaction, commit bool, res transport.Result) error {
-	if commit && !s.kind.Resumed && !t.unsure(res) && (res.Code == kerr.InvalidTxnState.Code || !t.prepared()) {
+	if commit && !t.unsure(res) && !t.prepared() {
 		return s.notCommitted(op, t, res.Err)
 	}
 	if commit && res.Code == kerr.TransactionAbortable.Code && !t.unsure(res) {
@@ -29,17 +31,17 @@ func (s *Session) endRefused(ctx context.Context, op string, t *transaction, com
 	// what it remembered: ask again.
 	out, err := s.inquire(ctx, t)
 	switch {
-	case err != nil && t.unsure(res):
+	case err != nil && (t.unsure(res) || t.prepared()):
 		return s.endOpen(op, t, commit, errors.Join(res.Err, err))
 	case out.Verdict == Committed && commit, out.Verdict == Aborted && !commit:
 		return s.endFound(op, t, out, nil, 0)
 	case out.Verdict == Committed:
 		return s.endFound(op, t, out, errors.Join(errElsewhere, res.Err), 0)
-	case out.Verdict == Open:
+	case out.Verdict == Open, out.Verdict == Unknown && t.prepared():
 		return s.endOpen(op, t, commit, res.Err)
 	case commit:
 		return s.notCommitted(op, t, res.Err)
-	case !s.kind.Resumed && !t.prepared():
+	case !t.prepared():
 		// No commit of it was ever sent: there was nothing to abort.
 		return s.endFound(op, t, Outcome{Aborted, Evidence{Source: "answer", ProducerEpoch: t.ident.epoch, Text: res.Err.Error()}}, nil, 0)
 	}
@@ -101,7 +103,7 @@ func (s *Session) endForgotten(ctx context.Context, op string, t *transaction, c
 		return s.endFound(op, t, out, nil, 0)
 	case err == nil:
 		if !s.kind.Resumed {
-			s.kill(op, isNotCommitted, res.Err)
+			_ = s.kill(op, isNotCommitted, res.Err) // the error told is endFound's
 		}
 		return s.endFound(op, t, out, res.Err, isNotCommitted|isFatal)
 	}
@@ -120,7 +122,7 @@ func (s *Session) endCommitted(op string, t *transaction, out Outcome, commit, g
 	}
 	s.conclude(t, out.Verdict, out.Evidence, err) // first: what is fatal must not claim that it is not committed
 	if !goOn && !s.kind.Resumed {
-		s.kill(op, f, cause)
+		_ = s.kill(op, f, cause) // the error told is endFound's
 	}
 	return s.endFound(op, t, out, err, 0)
 }
@@ -151,8 +153,7 @@ func (s *Session) kill(op string, f facts, err error) error {
 
 // andNotCommitted adds to err what is certain of an abort.
 func (s *Session) andNotCommitted(err error) error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		with := *e
 		with.facts |= isNotCommitted
 		return &with
@@ -267,8 +268,9 @@ func (s *Session) witnessIsOpen(ctx context.Context, t *transaction) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	if info.Err != nil || int(w.Partition) >= len(info.Partitions) {
-		return true, nil
+	known := info.Err == nil && int(w.Partition) < len(info.Partitions) && w.Partition >= 0
+	if !known {
+		return true, nil // the topic is gone, or nobody may see it
 	}
 	res := s.tc.Lookup().Do(ctx, transport.Call{
 		Target: transport.Node(info.Partitions[w.Partition].Leader),
@@ -289,11 +291,13 @@ func (s *Session) witnessIsOpen(ctx context.Context, t *transaction) (bool, erro
 		},
 		Give: func(r transport.Result) bool { return r.Class == transport.ClassRefresh },
 	})
-	if res.Err != nil {
-		if ctx.Err() != nil {
-			return false, res.Err
-		}
+	switch res.Class {
+	case transport.ClassNone:
+	case transport.ClassDenied, transport.ClassUnsupported:
 		return true, nil
+	default:
+		s.tc.RefreshTopics(w.Topic)
+		return false, res.Err
 	}
 	for _, rt := range res.Resp.(*kmsg.DescribeProducersResponse).Topics {
 		for _, rp := range rt.Partitions {

@@ -150,15 +150,14 @@ func (t *Txn) Fail(err error) {
 	if tx.sealed {
 		return
 	}
-	s.failLocked("produce", keyProduce, err)
+	_ = s.failLocked("produce", keyProduce, err) // the next call tells it
 }
 
 // failLocked moves the session into the error state that err leads to, by the
 // retry table of the request with that key. s.mu is held.
 func (s *Session) failLocked(op string, key int16, err error) *Error {
 	class := transport.ClassAbortable
-	var ke *kerr.Error
-	if errors.As(err, &ke) {
+	if ke, ok := errors.AsType[*kerr.Error](err); ok {
 		class = transport.Classify(key, ke.Code)
 		if key == keyProduce && ke.Code == kerr.InvalidProducerEpoch.Code {
 			// The coordinator may have timed the transaction out, or

@@ -1,5 +1,7 @@
 package statemachine
 
+import "slices"
+
 // Call is a public method of a session whose legality depends on the state.
 type Call uint8
 
@@ -82,10 +84,5 @@ func Allowed(s State, k Kind) []Call {
 
 // May reports whether c is legal in s.
 func May(s State, k Kind, c Call) bool {
-	for _, a := range Allowed(s, k) {
-		if a == c {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(Allowed(s, k), c)
 }
