@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,17 +93,8 @@ func TestEveryProducerOptionIsKnown(t *testing.T) {
 	for _, m := range found {
 		name := string(m[1])
 		_, refused := refusedOptions[name]
-		require.True(t, refused || contains(honouredOptions, name), "kgo.%s is neither honoured nor refused", name)
+		require.True(t, refused || slices.Contains(honouredOptions, name), "kgo.%s is neither honoured nor refused", name)
 	}
-}
-
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
-		}
-	}
-	return false
 }
 
 // Producers of one session must agree, whatever way the same value is given.

@@ -64,8 +64,7 @@ func NewTransactional(nc *netclient.Client, transactionalID string, opts ...kgo.
 
 func newProducer(op string, s *txnsession.Session, set *settings, own bool) (*Producer, error) {
 	w, err := writer.For(s, &set.writer)
-	var conflict *writer.ConflictError
-	if errors.As(err, &conflict) {
+	if conflict, ok := errors.AsType[*writer.ConflictError](err); ok {
 		err = &OptionError{conflict.Option, "it differs from that of another producer of the session"}
 	}
 	if err != nil {

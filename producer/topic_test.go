@@ -2,7 +2,6 @@ package producer_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -30,10 +29,6 @@ func (k *kit) remove() {
 	k.t.Helper()
 	_, err := kadm.NewClient(k.raw).DeleteTopic(k.ctx(), k.topic)
 	require.NoError(k.t, err)
-}
-
-func isUnknownTopic(err error) bool {
-	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
 }
 
 // A topic that is made while records wait for it gets them.

@@ -183,7 +183,7 @@ func (l *fakeLane) serve(node int32, queue chan call, before, served chan struct
 		handle, delay := l.handle, l.delay
 		l.mu.Unlock()
 		if delay > 0 {
-			time.Sleep(delay)
+			pass(delay)
 		}
 		r := &reply{apply: true}
 		if handle != nil {

@@ -386,3 +386,8 @@ func (p *promised) require(t *testing.T, n int, target error) {
 		require.ErrorIs(t, err, target, "record %d", i)
 	}
 }
+
+// pass lets time pass in a bubble, and so all that happens meanwhile.
+func pass(d time.Duration) {
+	time.Sleep(d) // the bubble's clock
+}

@@ -1,7 +1,6 @@
 package writer
 
 import (
-	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -107,5 +106,5 @@ type ConflictError struct{ Option string }
 
 // Error names the option.
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("%s differs from that of another producer of the session; the producers of a session share one writer and must agree", e.Option)
+	return e.Option + " differs from that of another producer of the session; the producers of a session share one writer and must agree"
 }

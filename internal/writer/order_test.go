@@ -88,7 +88,7 @@ func TestNewPartitionsGoOneRequestAtATime(t *testing.T) {
 			}
 			require.LessOrEqual(t, newcomers, 1)
 			mu.Unlock()
-			time.Sleep(time.Millisecond)
+			pass(time.Millisecond)
 			mu.Lock()
 			defer mu.Unlock()
 			if fresh {
@@ -202,20 +202,20 @@ func TestRandomFaultsKeepOrderAndCount(t *testing.T) {
 				r.lane.handle = func(int32, int, *kmsg.ProduceRequest) *reply {
 					mu.Lock()
 					defer mu.Unlock()
-					switch n := rng.IntN(20); {
-					case n == 0:
+					switch rng.IntN(20) {
+					case 0:
 						return &reply{err: errors.New("reset")}
-					case n == 1:
+					case 1:
 						return &reply{apply: true, err: errors.New("reset")}
-					case n == 2:
+					case 2:
 						return &reply{err: errors.New("refused"), unsent: true}
-					case n == 3:
+					case 3:
 						return &reply{code: codes[rng.IntN(len(codes))]}
-					case n == 4:
+					case 4:
 						return &reply{apply: true, code: []int16{7, 13, 20}[rng.IntN(3)]}
-					case n == 5:
+					case 5:
 						return &reply{apply: true, noResp: true}
-					case n == 6: // leaders move
+					case 6: // leaders move
 						leaders := []int32{1 + int32(rng.IntN(3)), 1 + int32(rng.IntN(3)), 1 + int32(rng.IntN(3))}
 						r.cluster.set("t", 1, leaders...)
 						return &reply{code: kerr.NotLeaderForPartition.Code}

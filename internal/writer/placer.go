@@ -76,7 +76,7 @@ func (pl *placer) pick(r *run, rec *kgo.Record) (int, error) {
 
 // place partitions a record and encodes it into a batch. Space has been taken
 // for it. mu is held.
-func (w *Writer) place(r *run, t *topic, rc rec, ctx, rctx context.Context) {
+func (w *Writer) place(ctx, rctx context.Context, r *run, t *topic, rc rec) {
 	pl := rc.src.placer(t)
 	ts := rc.r.Timestamp.UnixMilli()
 	again := pl.batch != nil
@@ -114,7 +114,7 @@ func (w *Writer) place(r *run, t *topic, rc rec, ctx, rctx context.Context) {
 		rc.r.Partition = p.id
 		b.add(rc, ts, body, total)
 		b.heed(ctx)
-		if rctx != ctx { //nolint:errorlint // not an error
+		if rctx != ctx {
 			b.heed(rctx)
 		}
 		p.records++

@@ -40,6 +40,12 @@ type run struct {
 	gone     bool  // some batch was given up without an answer
 }
 
+func newRun(w *Writer) *run {
+	r := &run{w: w}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
+}
+
 // join counts a record into the run of the open transaction, or says why there
 // is none. It is called with mu held and returns with it held, but lets go of
 // it to ask the session.
@@ -74,8 +80,7 @@ func (w *Writer) enlist(ctx context.Context) (*run, error) {
 		w.mu.Lock()
 		r := w.run
 		if r == nil {
-			r = &run{w: w}
-			r.ctx, r.cancel = context.WithCancel(context.Background())
+			r = newRun(w)
 		}
 		r.open++
 		w.mu.Unlock()
@@ -90,7 +95,7 @@ func (w *Writer) enlist(ctx context.Context) (*run, error) {
 			if !r.settled {
 				w.run = r
 			}
-		case err == nil && r.txn != t: //nolint:errorlint // no error
+		case err == nil && r.txn != t:
 			// r has ended meanwhile, and t is the next transaction. r is in
 			// it too now, without work.
 			r.open--

@@ -145,7 +145,8 @@ func (s *sink) build() *request {
 		q.add(p, b)
 		served = append(served, p)
 	}
-	s.active = append(waiting, served...)
+	s.active = waiting
+	s.active = append(s.active, served...) // who was served goes to the end
 	if q != nil {
 		q.seal()
 	}

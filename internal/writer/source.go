@@ -176,7 +176,7 @@ func (s *Source) buffer(ctx context.Context, r *run, rc rec) {
 		w.watch()
 		return
 	}
-	w.place(r, t, rc, ctx, rc.r.Context)
+	w.place(ctx, rc.r.Context, r, t, rc)
 }
 
 // Flush sends what the writer holds and waits until all of it is answered and

@@ -25,29 +25,29 @@ type hookLog struct {
 	interrupts func(*kgo.Record)
 }
 
-func (h *hookLog) note(format string, args ...any) {
+func (h *hookLog) notef(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.events = append(h.events, fmt.Sprintf(format, args...))
 }
 
 func (h *hookLog) OnProduceRecordBuffered(r *kgo.Record) {
-	h.note("buffered %s", r.Value)
+	h.notef("buffered %s", r.Value)
 	if h.interrupts != nil {
 		h.interrupts(r)
 	}
 }
 
 func (h *hookLog) OnProduceRecordPartitioned(r *kgo.Record, leader int32) {
-	h.note("partitioned %s %d@%d", r.Value, r.Partition, leader)
+	h.notef("partitioned %s %d@%d", r.Value, r.Partition, leader)
 }
 
 func (h *hookLog) OnProduceRecordUnbuffered(r *kgo.Record, err error) {
-	h.note("unbuffered %s %v", r.Value, err == nil)
+	h.notef("unbuffered %s %v", r.Value, err == nil)
 }
 
 func (h *hookLog) OnProduceBatchWritten(meta kgo.BrokerMetadata, topic string, p int32, m kgo.ProduceBatchMetrics) {
-	h.note("written %d %s/%d %d", meta.NodeID, topic, p, m.NumRecords)
+	h.notef("written %d %s/%d %d", meta.NodeID, topic, p, m.NumRecords)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.batches = append(h.batches, m)
@@ -61,7 +61,7 @@ func TestHooksFireAsInKgo(t *testing.T) {
 		tx := r.session.begin()
 		var p promised
 		r.src.Produce(bg, rec(1, "a"), func(rc *kgo.Record, err error) {
-			hooks.note("promise %s", rc.Value)
+			hooks.notef("promise %s", rc.Value)
 			p.promise(rc, err)
 		}, true)
 		require.NoError(t, r.session.commit(bg, tx))
@@ -232,7 +232,7 @@ func TestLinger(t *testing.T) {
 				begun := time.Now()
 				tc.do(r, &p)
 				for p.len() == 0 {
-					time.Sleep(100 * time.Microsecond)
+					pass(100 * time.Microsecond)
 					synctest.Wait()
 				}
 				require.LessOrEqual(t, time.Since(begun), tc.within)
@@ -247,11 +247,11 @@ func TestLinger(t *testing.T) {
 			tx := r.session.begin()
 			var p promised
 			r.produce(&p, 0, "a")
-			time.Sleep(30 * time.Millisecond)
+			pass(30 * time.Millisecond)
 			r.produce(&p, 2, "b")
-			time.Sleep(25 * time.Millisecond)
+			pass(25 * time.Millisecond)
 			p.require(t, 1, nil)
-			time.Sleep(30 * time.Millisecond)
+			pass(30 * time.Millisecond)
 			p.require(t, 2, nil)
 			require.NoError(t, r.session.commit(bg, tx))
 		})

@@ -27,7 +27,6 @@ type topic struct {
 
 	held       []*partition // until metadata is refreshed
 	refreshing bool
-	refreshes  int // without success since
 }
 
 // waitingRec is a record of a topic that is not known yet.
@@ -150,7 +149,7 @@ func (w *Writer) placeWaiting(t *topic, r *run) {
 			w.pushFreed(r, wr.rec, err)
 			continue
 		}
-		w.place(r, t, wr.rec, wr.ctxs[0], wr.ctxs[1])
+		w.place(wr.ctxs[0], wr.ctxs[1], r, t, wr.rec)
 	}
 }
 

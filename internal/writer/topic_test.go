@@ -25,7 +25,7 @@ func TestTopicCreatedLate(t *testing.T) {
 		var p promised
 		r.produce(&p, 0, "a", "b")
 		time.AfterFunc(time.Second, func() { r.cluster.set("t", 1, 1, 2, 1) })
-		time.Sleep(500 * time.Millisecond)
+		pass(500 * time.Millisecond)
 		r.produce(&p, 0, "c")
 		require.NoError(t, r.session.commit(bg, tx))
 		p.require(t, 3, nil)
@@ -79,7 +79,7 @@ func TestAbortWhileTheTopicIsUnknown(t *testing.T) {
 		tx := r.session.begin()
 		var p promised
 		r.produce(&p, 0, "a")
-		time.Sleep(100 * time.Millisecond)
+		pass(100 * time.Millisecond)
 		begun := time.Now()
 		require.NoError(t, r.session.abort(bg, tx))
 		require.Zero(t, time.Since(begun))

@@ -93,9 +93,7 @@ func TestB15_NoBatchOfAnOldEpoch(t *testing.T) {
 	stop := make(chan struct{})
 	var accepted, refused atomic.Int64
 	for g := range 3 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for i := 0; ; i++ {
 				select {
 				case <-stop:
@@ -115,7 +113,7 @@ func TestB15_NoBatchOfAnOldEpoch(t *testing.T) {
 					<-done
 				}
 			}
-		}()
+		})
 	}
 	for round := range rounds {
 		tx := r.session.begin()
@@ -123,7 +121,7 @@ func TestB15_NoBatchOfAnOldEpoch(t *testing.T) {
 		r.produce(&p, int32(round%3), "x")
 		require.NoError(t, r.session.commit(bg, tx))
 		p.require(t, 1, nil)
-		require.EqualValues(t, tx.epoch, p.records[0].ProducerEpoch)
+		require.Equal(t, tx.epoch, p.records[0].ProducerEpoch)
 	}
 	close(stop)
 	wg.Wait()
@@ -267,15 +265,15 @@ func TestAbortDropsTheUnsentAndAwaitsTheSent(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, p.len(), "the answer is awaited")
 		select {
-		case <-done:
-			t.Fatal("the abort did not wait")
+		case err := <-done:
+			t.Fatal("the abort did not wait", err)
 		default:
 		}
 		close(hold)
 		require.NoError(t, <-done)
 		p.require(t, 1, nil)
 		q.require(t, 2, kgo.ErrAborting)
-		require.Equal(t, 1, len(r.lane.sent()))
+		require.Len(t, r.lane.sent(), 1)
 		require.Empty(t, tx.failures())
 	})
 }
@@ -459,7 +457,7 @@ func TestPromisesRunOnce(t *testing.T) {
 						}, true)
 					}
 				}()
-				time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
+				pass(time.Duration(rng.IntN(20)) * time.Millisecond)
 				if rng.IntN(2) == 0 {
 					if err := r.session.commit(bg, tx); err != nil {
 						require.NoError(t, r.session.abort(bg, tx))
