@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -18,39 +17,65 @@ import (
 )
 
 // B20: a replayed commit of an earlier transaction never commits a later one.
-func TestB20_ReplayedCommit(t *testing.T) {
-	for _, old := range []bool{false, true} {
-		t.Run(map[bool]string{false: "new rules", true: "old rules"}[old], func(t *testing.T) {
-			var opts []kfake.Opt
-			if old {
-				opts = append(opts, oldRules(t))
-			}
-			k := newKit(t, opts...)
-			s, w := k.open("id", "t1")
-			p, err := s.Prepare(k.ctx(10 * time.Second))
-			require.NoError(t, err)
-			require.Equal(t, old, p.StartMillis != 0)
-			require.NoError(t, s.Commit(k.ctx(10*time.Second)))
-			require.NoError(t, s.Begin(k.ctx(10*time.Second)))
-			require.NoError(t, w.write(0, "t2"))
+func TestB20_ReplayedCommit(t *testing.T) { each(t, testB20_ReplayedCommit) }
 
-			r, err := txnsession.ResumePrepared(k.client(), p)
-			require.NoError(t, err)
-			err = r.Commit(k.ctx(5 * time.Second))
-			require.Equal(t, []string{"t1"}, k.committed(0), "the transaction after the prepared one must stay open: %v", err)
-			require.NoError(t, err, "the marker after the witness tells that the first was committed")
-			require.NoError(t, r.Close(k.ctx(time.Second)))
+func testB20_ReplayedCommit(t *testing.T, b backend) {
+	k := b.kit(t)
+	s, w := k.open("id", "t1")
+	p, err := s.Prepare(k.ctx(10 * time.Second))
+	require.NoError(t, err)
+	require.Equal(t, b.old, p.StartMillis != 0)
+	require.NoError(t, s.Commit(k.ctx(10*time.Second)))
+	require.NoError(t, s.Begin(k.ctx(10*time.Second)))
+	require.NoError(t, w.write(0, "t2"))
 
-			bare, err := txnsession.Resume(k.client(), k.id("id"), p.ProducerID, p.ProducerEpoch)
-			require.NoError(t, err)
-			err = bare.Commit(k.ctx(5 * time.Second))
-			require.Error(t, err)
-			require.Equal(t, old, errors.Is(err, txnsession.ErrTransactionVersion), err)
-			require.Equal(t, []string{"t1"}, k.committed(0))
-			require.NoError(t, bare.Close(k.ctx(time.Second)))
-			require.NoError(t, s.Abort(k.ctx(10*time.Second)))
-		})
+	r, err := txnsession.ResumePrepared(k.client(), p)
+	require.NoError(t, err)
+	err = r.Commit(k.ctx(5 * time.Second))
+	require.Equal(t, []string{"t1"}, k.committed(0), "the transaction after the prepared one must stay open: %v", err)
+	require.NoError(t, err, "the marker after the witness tells that the first was committed")
+	require.NoError(t, r.Close(k.ctx(time.Second)))
+
+	bare, err := txnsession.Resume(k.client(), k.id("id"), p.ProducerID, p.ProducerEpoch)
+	require.NoError(t, err)
+	err = bare.Commit(k.ctx(5 * time.Second))
+	require.Error(t, err)
+	require.Equal(t, b.old, errors.Is(err, txnsession.ErrTransactionVersion), err)
+	require.Equal(t, []string{"t1"}, k.committed(0))
+	require.NoError(t, bare.Close(k.ctx(time.Second)))
+	require.NoError(t, s.Abort(k.ctx(10*time.Second)))
+}
+
+// B30: the broker registers a partition before it appends, so an end is sent
+// although no Produce ever succeeded.
+func TestB30_EndWithoutASuccess(t *testing.T) { each(t, testB30_EndWithoutASuccess) }
+
+func testB30_EndWithoutASuccess(t *testing.T, b backend) {
+	k := b.kit(t)
+	s := k.ready("id")
+	w := k.writer(s)
+	epoch := s.ProducerEpoch()
+	require.NoError(t, s.Begin(k.ctx(10*time.Second)))
+	txn, err := s.Enlist(w, txnsession.PhaseSend)
+	require.NoError(t, err)
+	_, err = txn.Own(k.ctx(10*time.Second), k.topic, [16]byte{}, 0)
+	require.NoError(t, err)
+	// A batch whose numbers do not begin at 0 is refused after the registration.
+	_, err = k.produce(k.ctx(10*time.Second), k.id("id"), txn, 0, 7, "x")
+	if err == nil {
+		t.Log("an unknown producer may begin anywhere; the answer is lost instead")
+		err = kerr.InvalidRecord
 	}
+	txn.Fail(&txnsession.Error{Op: "produce", Err: err})
+	require.NoError(t, s.Abort(k.ctx(10*time.Second)))
+	require.Equal(t, 1, k.requests(kmsg.EndTxn))
+	require.NoError(t, s.Begin(k.ctx(10*time.Second)))
+	require.NoError(t, w.write(0, "ok"))
+	require.Equal(t, epoch+1, w.txn.ProducerEpoch(), "by the end, or by the Initialize that old rules need")
+	require.NoError(t, s.Commit(k.ctx(10*time.Second)))
+	require.Equal(t, []string{"ok"}, k.committed(0))
+	k.decided()
+	require.NotEqual(t, "Ongoing", k.describe("id").State, "no partition is left over")
 }
 
 // Under old rules a bare triple commits only where the risk is accepted.

@@ -94,7 +94,7 @@ func (d *draft) last() *wire.InitProducerIDRequest {
 }
 
 // B24, KIP-939: recovery keeps the prepared transaction and completes it.
-func TestKeepPrepared(t *testing.T) {
+func TestB24_KeepPrepared(t *testing.T) {
 	stored := txnsession.PreparedTxn{TransactionalID: "id", ProducerID: 41, ProducerEpoch: 3, TransactionVersion: 2}
 	for _, c := range []struct {
 		name    string
