@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/ktxn/ktxn/internal/link"
 	"github.com/ktxn/ktxn/internal/transport"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 func init() {

@@ -3,8 +3,9 @@ package netclient
 import (
 	"time"
 
-	"github.com/ktxn/ktxn/internal/transport"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/ktxn/ktxn/internal/transport"
 )
 
 // Retry is one attempt that failed and is going to be repeated.

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ktxn/ktxn/internal/transport"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/ktxn/ktxn/internal/transport"
 )
 
 // defaultLanes is the default of CoordinatorLanes and of ProduceLanes.

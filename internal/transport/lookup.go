@@ -4,9 +4,10 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/ktxn/ktxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/ktxn/ktxn/internal/wire"
 )
 
 const (

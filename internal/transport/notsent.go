@@ -9,8 +9,9 @@ import (
 	"io"
 	"net"
 
-	"github.com/ktxn/ktxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/ktxn/ktxn/internal/wire"
 )
 
 // whyNotSent judges the error of a request that never left. Nothing can have

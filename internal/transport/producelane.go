@@ -3,9 +3,10 @@ package transport
 import (
 	"context"
 
-	"github.com/ktxn/ktxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/ktxn/ktxn/internal/wire"
 )
 
 // ProduceLane is one kgo client that carries Produce. It is safe for

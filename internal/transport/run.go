@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ktxn/ktxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/ktxn/ktxn/internal/wire"
 )
 
 // run is one Do on its way.

@@ -7,11 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ktxn/ktxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
+
+	"github.com/ktxn/ktxn/internal/wire"
 )
 
 // NodeVersions is what one broker said about itself. It never changes.
