@@ -101,7 +101,11 @@ func (w *worker) start(ctx context.Context) (err error) {
 		kgo.FetchMaxWait(200*time.Millisecond), // a partition that is read to its end holds the others up
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(), // offsets are part of the transactions
+		// A rebalance waits for the end of the transaction. A cooperative one
+		// would go on beside it, and the offsets could then be refused as those
+		// of an earlier generation: right too, but the work is done twice.
 		kgo.BlockRebalanceOnPoll(),
+		kgo.Balancers(kgo.StickyBalancer()),
 		// Not needed for lines that are written without a transaction, and
 		// right in general.
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),

@@ -98,6 +98,7 @@ func (c *Cluster) read(ctx context.Context, topic string, ends kadm.ListedOffset
 	cl, err := kgo.NewClient(append(c.Opts(),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}),
 		kgo.FetchIsolationLevel(isolation), kgo.KeepControlRecords(),
+		kgo.FetchMaxWait(100*time.Millisecond), // what is read to its end holds the rest up
 	)...)
 	if err != nil {
 		return nil, err
