@@ -119,6 +119,11 @@ func (s *Session) endHolding(ctx context.Context, op string, t *transaction, sta
 			return err
 		}
 	}
+	if !commit && t.prepared() && t.newRules() {
+		if done, err := s.checkAbort(ctx, op, t); done {
+			return err
+		}
+	}
 	res := s.sendEnd(ctx, t, commit)
 	return s.readEnd(ctx, op, t, commit, res)
 }

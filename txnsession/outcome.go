@@ -160,7 +160,7 @@ func (s *Session) interpret(t *transaction, st kmsg.DescribeTransactionsResponse
 		return Outcome{Committed, ev}
 	case abort && (next || oldRules):
 		return Outcome{Aborted, ev}
-	case st.State == "Empty" && t.newRules() && sameEpoch && t.prepared():
+	case st.State == "Empty" && t.newRules() && sameEpoch && t.prepared() && !t.hasWitness():
 		return Outcome{Nothing, ev}
 	}
 	return Outcome{Unknown, unknown}

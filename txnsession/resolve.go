@@ -183,6 +183,13 @@ func (t *transaction) prepared() bool {
 	return t.wasPrepared
 }
 
+// hasWitness reports whether a record of t is known.
+func (t *transaction) hasWitness() bool {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	return t.witness.Topic != "" || t.from.Witness.Topic != ""
+}
+
 // checkResumed finds out, before a resumed session sends an end, which rules
 // apply and whether the end can hit another transaction than the one meant.
 // done is true if no end must be sent, with or without an error.
@@ -214,6 +221,22 @@ func (s *Session) checkResumed(ctx context.Context, op string, t *transaction, c
 	s.mu.Lock()
 	t.version, t.checked = version, true
 	s.mu.Unlock()
+	return false, nil
+}
+
+// checkAbort looks, before a prepared transaction is aborted, whether another
+// process has committed it by an EndTxn of the old rules. That leaves the epoch
+// as it was, and the coordinator would take the abort for one of a transaction
+// without work: it would answer that it is done. done is true if no abort must
+// be sent.
+func (s *Session) checkAbort(ctx context.Context, op string, t *transaction) (done bool, err error) {
+	out, err := s.inquire(ctx, t)
+	switch {
+	case err != nil:
+		return true, s.endOpen(op, t, false, err)
+	case out.Verdict == Committed:
+		return true, s.endFound(op, t, out, errElsewhere, 0)
+	}
 	return false, nil
 }
 
