@@ -197,6 +197,7 @@ func TestRandomFaultsKeepOrderAndCount(t *testing.T) {
 					o.UnknownRetries = -1
 					o.MaxBufferedRecords = 200 + int64(rng.IntN(3000))
 				})
+				r.session.version = int16(seed % 2 * 2) // both rules
 				r.lane.delay = time.Millisecond
 				var mu sync.Mutex
 				r.lane.handle = func(int32, int, *kmsg.ProduceRequest) *reply {
