@@ -3,6 +3,7 @@ package report
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"os"
 	"runtime"
@@ -39,9 +40,7 @@ func (r *Run) End(name string, n, size int, extra map[string]any) error {
 		"cpu_us_per": round(cpu*1e6/float64(n), 2), "allocs_per": round(float64(m.Mallocs-r.mallocs)/float64(n), 2),
 		"rss_peak_mb": peakMB(), "goroutines": runtime.NumGoroutine(),
 	}
-	for k, v := range extra {
-		line[k] = v
-	}
+	maps.Copy(line, extra)
 	return json.NewEncoder(os.Stdout).Encode(line)
 }
 

@@ -142,7 +142,7 @@ func TestInitProducerIDGolden(t *testing.T) {
 
 // Below v6 the types are kmsg's.
 func TestInitProducerIDIsKmsgBelowV6(t *testing.T) {
-	for version := int16(0); version < 6; version++ {
+	for version := range int16(6) {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				req := drawInitRequest(t, version)

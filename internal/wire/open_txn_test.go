@@ -148,7 +148,7 @@ func TestUnreadableInitLeavesTheTransactionOpen(t *testing.T) {
 		{"session timeout", func(v *wire.InitProducerIDRequest) { v.TransactionSessionTimeoutMillis = 1000 }},
 	}
 	eachBroker(t, func(t *testing.T, opts []kgo.Opt, topic string) {
-		for maxInit := int16(0); maxInit <= 5; maxInit++ {
+		for maxInit := range int16(6) {
 			o := newOpenTxn(t, opts, topic, maxInit)
 			for _, send := range sends {
 				for _, set := range sets {

@@ -104,7 +104,7 @@ func TestWritten(t *testing.T) {
 }
 
 func TestRequireVersion(t *testing.T) {
-	for version := int16(0); version <= 5; version++ {
+	for version := range int16(6) {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			written := false
 			tracked := wire.Track(kmsg.NewPtrEndTxnRequest()).RequireVersion(4).OnWritten(func() { written = true })

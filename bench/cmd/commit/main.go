@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log"
 	"net"
 	"os"
 	"strconv"
@@ -50,7 +49,8 @@ func main() {
 	lanes := flag.Int("lanes", 4, "coordinator lanes")
 	flag.Parse()
 	if err := run(*brokers, *in, *inFlight, *lanes); err != nil {
-		log.Fatal(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
 	}
 }
 

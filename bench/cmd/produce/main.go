@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -33,7 +32,8 @@ func main() {
 		*topic = map[string]string{"bulk": fmt.Sprintf("bulk%d", *size), "lat": "lat"}[*mode]
 	}
 	if err := run(*brokers, *topic, *mode, *size, *n, *comp, *txn); err != nil {
-		log.Fatal(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
 	}
 }
 
