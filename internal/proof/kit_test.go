@@ -54,9 +54,9 @@ func both(t *testing.T, partitions int, test func(*kit)) {
 	t.Run("kafka", func(t *testing.T) { test(onReal(t, kafkatest.Latest(), partitions)) })
 }
 
-func newNet(t *testing.T) *faultnet.Net {
+func newNet(t *testing.T, opts ...faultnet.Option) *faultnet.Net {
 	t.Helper()
-	nw := faultnet.New()
+	nw := faultnet.New(opts...)
 	t.Cleanup(nw.Close)
 	return nw
 }
