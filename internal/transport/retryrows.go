@@ -236,7 +236,11 @@ var tables = []table{
 		rest(ClassUnknown, whyStranger),
 	),
 	rows(keyListTransactions,
-		reads(), version(),
+		version(),
+		on(ClassRetriable, "the broker has not read the states of all its ids", kerr.CoordinatorLoadInProgress),
+		// The request goes to every broker: there is none to look up.
+		on(ClassRetriable, "the broker's coordinator is not running now", kerr.CoordinatorNotAvailable, kerr.NotCoordinator),
+		on(ClassRetriable, whyTrouble, kerr.UnknownServerError, kerr.RequestTimedOut, kerr.NetworkException),
 		on(ClassDenied, "no access to the cluster", kerr.ClusterAuthorizationFailed),
 		rest(ClassUnknown, whyStranger),
 	),
