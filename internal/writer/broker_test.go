@@ -121,13 +121,37 @@ func (l *fakeLane) Produce(node int32, req kmsg.Request, written func(), done fu
 // still being made.
 type slowLane struct {
 	*fakeLane
-	open chan struct{}
+	open  chan struct{}
+	until time.Duration // if set, instead of open
 }
 
 func (l *slowLane) Produce(node int32, req kmsg.Request, written func(), done func(kmsg.Response, bool, error)) {
 	go func() {
-		<-l.open
+		if l.until > 0 {
+			pass(l.until)
+		} else {
+			<-l.open
+		}
 		l.fakeLane.Produce(node, req, written, done)
+	}()
+}
+
+// twiceLane encodes a request a second time, as kgo does on a new connection
+// when nothing could be written to the old one.
+type twiceLane struct {
+	*fakeLane
+	again chan struct{}
+	body  []byte // of the second time
+}
+
+func (l *twiceLane) Produce(_ int32, req kmsg.Request, written func(), done func(kmsg.Response, bool, error)) {
+	go func() {
+		req.SetVersion(13)
+		req.AppendTo(nil)
+		written()
+		<-l.again
+		l.body = req.AppendTo(nil)
+		done(nil, true, errors.New("reset"))
 	}()
 }
 
@@ -399,8 +423,16 @@ func readBatch(raw []byte) (kmsg.RecordBatch, error) {
 	case b.LastOffsetDelta != b.NumRecords-1:
 		return b, fmt.Errorf("last offset delta %d of %d records", b.LastOffsetDelta, b.NumRecords)
 	}
-	if got := len(readRecords(b)); got != int(b.NumRecords) {
-		return b, fmt.Errorf("%d records instead of %d", got, b.NumRecords)
+	recs := readRecords(b)
+	if len(recs) != int(b.NumRecords) {
+		return b, fmt.Errorf("%d records instead of %d", len(recs), b.NumRecords)
+	}
+	last := b.FirstTimestamp
+	for _, r := range recs {
+		last = max(last, b.FirstTimestamp+r.TimestampDelta64)
+	}
+	if b.MaxTimestamp != last {
+		return b, fmt.Errorf("the largest timestamp is %d, not %d", last, b.MaxTimestamp)
 	}
 	return b, nil
 }

@@ -160,6 +160,63 @@ func TestOvertakenBatchesGoAgainInOrder(t *testing.T) {
 	}
 }
 
+// Once a batch has to go again, nothing of its partition leaves before all that is
+// in flight is answered.
+func TestNothingLeavesBetweenRefusalAndRetry(t *testing.T) {
+	for name, moves := range map[string]bool{"at the same broker": false, "at another broker": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, smallBatches)
+				r.lane.delay = time.Millisecond
+				refused, answers, atRetry := 0, 0, -1
+				var seq int32
+				var mu sync.Mutex
+				r.lane.handle = func(_ int32, n int, req *kmsg.ProduceRequest) *reply {
+					mu.Lock()
+					defer mu.Unlock()
+					b, err := readBatch(req.Topics[0].Partitions[0].Records)
+					require.NoError(t, err)
+					answers++
+					switch {
+					case refused == 0 && n == 8:
+						refused, seq = answers, b.FirstSequence
+						if moves {
+							r.cluster.set("t", 1, 2, 2, 2)
+							return &reply{code: kerr.NotLeaderForPartition.Code}
+						}
+						return &reply{code: kerr.ConcurrentTransactions.Code}
+					case refused > 0 && atRetry < 0 && b.FirstSequence == seq:
+						atRetry = answers
+					}
+					return nil
+				}
+				tx := r.session.begin()
+				var p promised
+				want := numbered("v", 1000)
+				r.produce(&p, 0, want...)
+				require.NoError(t, r.session.commit(context.Background(), tx))
+				require.Equal(t, want, r.lane.values("t", 0))
+				require.Positive(t, refused)
+				require.LessOrEqual(t, atRetry-refused, 5, "what was in flight, and then the retry")
+				require.Equal(t, 1+4, overtaken(r.lane.sent()), "batches that were sent twice")
+			})
+		})
+	}
+}
+
+// overtaken counts the batches that were sent more than once.
+func overtaken(requests []sent) (n int) {
+	times := make(map[int32]int)
+	for _, s := range requests {
+		for _, b := range s.batches {
+			if times[b.seq]++; times[b.seq] > 1 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // An acceptance that comes before that of an older batch waits for it: promises
 // keep the order of Produce.
 func TestPromisesWaitForOlderBatches(t *testing.T) {

@@ -45,6 +45,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		"success":                           {code(0), want{offset: true}},
 		"duplicate, offset not given":       {func(*kmsg.ProduceRequest) *reply { return &reply{apply: true, code: 46, edit: base(-1)} }, want{}},
+		"duplicate, offset 0 is not given":  {func(*kmsg.ProduceRequest) *reply { return &reply{apply: true, code: 46, edit: base(0)} }, want{}},
 		"duplicate, offset given":           {func(*kmsg.ProduceRequest) *reply { return &reply{apply: true, code: 46, edit: base(5)} }, want{offset: true}},
 		"not enough replicas":               {code(19), want{offset: true}},
 		"not enough replicas, appended":     {func(*kmsg.ProduceRequest) *reply { return &reply{apply: true, code: 20} }, want{offset: true}},

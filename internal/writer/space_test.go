@@ -141,6 +141,48 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	})
 }
 
+// Nobody overtakes those who wait, though there would be room for less; when one
+// gives up the next may fit.
+func TestSmallRecordsDoNotOvertakeLargeOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, hold := stalled(t, 100, func(_ *rig, o *writer.Options) { o.MaxBufferedBytes = 10 })
+		tx := r.session.begin()
+		var p, large promised
+		r.produce(&p, 0, "0123456")
+		ctx, cancel := context.WithCancel(bg)
+		go r.src.Produce(ctx, rec(0, "large"), large.promise, true)
+		synctest.Wait()
+		var small atomic.Bool
+		go func() {
+			r.produce(&p, 0, "s")
+			small.Store(true)
+		}()
+		synctest.Wait()
+		require.False(t, small.Load())
+		cancel()
+		synctest.Wait()
+		large.require(t, 1, context.Canceled)
+		require.Equal(t, txnsession.StateAbortableError, r.session.State())
+		require.True(t, small.Load(), "refused, since the transaction has failed")
+		close(hold)
+		require.NoError(t, r.session.abort(bg, tx))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		// A source of another transaction's end does not fail the ones behind.
+		r, hold := stalled(t, 100, func(_ *rig, o *writer.Options) { o.MaxBufferedBytes = 10 })
+		tx := r.session.begin()
+		var p promised
+		r.produce(&p, 0, "0123456")
+		for _, v := range []string{"abcdefgh", "ij", "kl"} {
+			go r.produce(&p, 0, v)
+			synctest.Wait()
+		}
+		close(hold)
+		require.NoError(t, r.session.commit(bg, tx))
+		require.Equal(t, []string{"0123456", "abcdefgh", "ij", "kl"}, r.lane.values("t", 0))
+	})
+}
+
 // Produce inside a promise never waits for itself, however full the buffer is.
 func TestProduceInsideAPromise(t *testing.T) {
 	for name, limit := range map[string]int64{"one record fits": 1, "three fit": 3} {
@@ -317,11 +359,12 @@ func TestRecordDeliveryTimeout(t *testing.T) {
 		"connections cannot be made": {func(r *rig) {
 			r.lane.handle = once(1000, func(*kmsg.ProduceRequest) *reply { return &reply{err: errors.New("refused"), unsent: true} })
 		}, false},
+		"connections hang":            {func(r *rig) { r.useLane(&slowLane{fakeLane: r.lane, open: make(chan struct{}), until: time.Minute}) }, false},
 		"the broker is busy for ever": {func(r *rig) { r.lane.handle = once(1<<20, code(51)) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, func(_ *rig, o *writer.Options) { o.RecordTimeout, o.UnknownRetries = 2*time.Second, -1 })
+				r := newRig(t, func(r *rig, o *writer.Options) { o.RecordTimeout, o.UnknownRetries = 2*time.Second, -1; r.options = o })
 				tc.setup(r)
 				tx := r.session.begin()
 				var p promised
@@ -334,7 +377,7 @@ func TestRecordDeliveryTimeout(t *testing.T) {
 				require.ErrorAs(t, tx.failures()[0], &e)
 				require.Equal(t, tc.maybeSent, e.MaybeSent)
 				require.NoError(t, r.session.abort(bg, tx))
-				pass(time.Minute) // the late answers
+				pass(2 * time.Minute) // the late answers
 				require.Equal(t, 1, p.len())
 			})
 		})

@@ -164,6 +164,59 @@ func TestB32_TopicRecreated(t *testing.T) {
 	}
 }
 
+// What is cached of a topic may be old when a transaction begins: as long as
+// nothing was written it goes to the new one.
+func TestB32_TopicWasRecreatedBefore(t *testing.T) {
+	for _, version := range []int16{0, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, smallBatches)
+			r.session.version = version
+			tx := r.session.begin()
+			var p promised
+			r.produce(&p, 0, "a")
+			require.NoError(t, r.session.commit(bg, tx))
+
+			r.lane.recreate("t", topicID(1), topicID(2))
+			r.cluster.onRefresh = func(string) { r.cluster.set("t", 2, 1, 2, 1) }
+			r.lane.handle = func(_ int32, n int, _ *kmsg.ProduceRequest) *reply {
+				if n == 1 && version == 0 {
+					return &reply{code: kerr.UnknownTopicOrPartition.Code}
+				}
+				return nil
+			}
+			tx = r.session.begin()
+			var q promised
+			want := numbered("v", 200)
+			r.produce(&q, 0, want...)
+			require.NoError(t, r.session.commit(bg, tx))
+			q.require(t, 200, nil)
+			require.Equal(t, want, r.lane.values("t", 0))
+			require.Contains(t, tx.owned, seqKey("t", topicID(2), 0))
+		})
+	}
+}
+
+// The count of unknown-topic answers begins anew with each acceptance.
+func TestUnknownTopicAnswersAreCountedInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(_ *rig, o *writer.Options) { o.UnknownRetries = 1 })
+		r.lane.handle = func(_ int32, n int, _ *kmsg.ProduceRequest) *reply {
+			if n%2 == 0 {
+				return &reply{code: 3}
+			}
+			return nil
+		}
+		tx := r.session.begin()
+		var p promised
+		for range 5 {
+			r.produce(&p, 0, "v")
+			pass(time.Second)
+		}
+		require.NoError(t, r.session.commit(bg, tx))
+		p.require(t, 5, nil)
+	})
+}
+
 // New partitions of a topic are used once metadata shows them.
 func TestTopicGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -341,6 +341,28 @@ func TestRequestOfAnEndedTransactionSaysNothing(t *testing.T) {
 	})
 }
 
+// Nor does one that is encoded once more after its transaction was settled.
+func TestRequestIsNotRepeatedAfterItsTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		twice := &twiceLane{fakeLane: r.lane, again: make(chan struct{})}
+		r.useLane(twice)
+		tx := r.session.begin()
+		var p promised
+		r.produce(&p, 0, "a")
+		synctest.Wait()
+		r.session.closeGate(tx)
+		r.session.end(tx, txnsession.Aborted) // as a Close that cannot wait does
+		close(twice.again)
+		synctest.Wait()
+		p.require(t, 1, kgo.ErrAborting)
+		body := kmsg.NewPtrProduceRequest()
+		body.Version = 13
+		require.NoError(t, body.ReadFrom(twice.body))
+		require.Empty(t, body.Topics)
+	})
+}
+
 // A Flush that its context ends has changed nothing: the same commit goes on.
 func TestFlushCutByItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

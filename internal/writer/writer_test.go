@@ -20,6 +20,7 @@ type rig struct {
 	lane    *fakeLane
 	w       *writer.Writer
 	src     *writer.Source
+	options *writer.Options // for useLane; nil: the defaults
 }
 
 // newRig has topic "t" with three partitions, led by nodes 1, 2 and 1. Records
@@ -43,6 +44,9 @@ func newRig(t *testing.T, set ...func(*rig, *writer.Options)) *rig {
 func (r *rig) useLane(l writer.Lane) {
 	o := writer.DefaultOptions()
 	o.Compressor, o.Codecs = nil, nil
+	if r.options != nil {
+		o = *r.options
+	}
 	r.w = writer.NewWith(r.session, r.cluster, l, o)
 	r.src = r.w.Source(writer.SourceOptions{Partitioner: kgo.ManualPartitioner()})
 }
