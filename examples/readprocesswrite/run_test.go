@@ -56,7 +56,7 @@ func TestWithoutFaultsNothingIsAborted(t *testing.T) {
 
 func TestInput(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "text")
-	require.NoError(t, os.WriteFile(file, []byte("one two\n\n  two three  \n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("one two\n\n  three two  \n"), 0o600))
 	cfg := config{workers: 1, batch: 1, input: file}
 	p, err := run(t.Context(), cfg, &strings.Builder{})
 	require.NoError(t, err)

@@ -23,8 +23,10 @@ func child(end string) {
 	fmt.Println("child", end)
 	switch end {
 	case "dies":
-		defer fmt.Println("no deferred call runs")
-		examplekit.Die()
+		func() {
+			defer fmt.Println("no deferred call runs")
+			examplekit.Die()
+		}()
 	case "fails":
 		fmt.Fprintln(os.Stderr, "the reason")
 		os.Exit(2)
