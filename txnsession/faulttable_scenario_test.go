@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/ktxn/ktxn/internal/faultnet"
+	"github.com/ktxn/ktxn/internal/link"
 	"github.com/ktxn/ktxn/internal/transport"
 	"github.com/ktxn/ktxn/txnsession"
 )
@@ -177,6 +178,12 @@ func ambiguous(c *cell, ctx context.Context) {
 	lost := c.net.Inject(faultnet.Fault{Key: int16(kmsg.EndTxn), Node: faultnet.Any, Action: faultnet.CutAfter})
 	require.NoError(c, c.commit(ctx, c.s))
 	require.Equal(c, 1, lost.Hits())
+}
+
+// lookedUp: the client does not know the coordinator any more.
+func lookedUp(c *cell, ctx context.Context) {
+	open(c, ctx)
+	link.Transport(c.nc).Forget(transport.TxnCoordinator(c.id), c.b.node)
 }
 
 // moved: the coordinator is going to say that it is no more.

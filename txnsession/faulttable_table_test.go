@@ -31,6 +31,10 @@ var scenarios = []*scenario{
 		ok: ok(inTxn), refused: workRefused(kmsg.TxnOffsetCommit), cut: stays(inTxn, neverSent), blocks: true},
 	{name: "send offsets", key: kmsg.FindCoordinator, brief: true, rules: onlyOld, setup: open, call: callSendOffsets,
 		ok: ok(inTxn), refused: workRefused(kmsg.TxnOffsetCommit), cut: lookupCut, blocks: true},
+	{name: "commit", key: kmsg.FindCoordinator, brief: true, setup: lookedUp, call: callCommit,
+		ok: ok(isReady), refused: askedBefore(inTxn), cut: askedBefore(inTxn)},
+	{name: "abort", key: kmsg.FindCoordinator, brief: true, setup: lookedUp, call: callAbort,
+		ok: ok(isReady), refused: stays(mustAbort, abortable|notCommitted|neverSent), cut: stays(mustAbort, abortable|notCommitted|neverSent)},
 	{name: "commit at a coordinator that moved", key: kmsg.FindCoordinator, brief: true, setup: moved, call: callCommit,
 		ok: ok(isReady), refused: stays(committing, unknown), cut: endCut(inTxn, committing, 0)},
 
