@@ -16,10 +16,12 @@
 //
 // # Order
 //
-// A partition's batches leave in the order of their sequence numbers. Once one
-// has to be sent again nothing newer of that partition leaves until all that
-// is in flight is answered, and then it goes on from the oldest. A partition
-// moves to another broker only while nothing of it is in flight.
+// A partition's batches leave in the order of their sequence numbers; one that
+// has to be sent again goes before all that is newer. Those that were in flight
+// behind it are refused as out of order and follow it. Nothing is sent that is
+// more than five batches after the oldest undecided one, so that a leader still
+// knows that one when it comes again. A partition moves to another broker only
+// while nothing of it is in flight.
 //
 // # Transactions
 //

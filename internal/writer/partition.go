@@ -32,8 +32,7 @@ type partition struct {
 	topicID [16]byte // as owned
 	seq     int32    // of the next batch that is closed
 
-	known   bool // the coordinator has it: some batch was accepted
-	rewind  bool // a batch must be sent again: nothing newer before it
+	known   bool // some batch was accepted: coordinator and leader know of it
 	held    bool // waits for a back-off or for metadata
 	fails   int  // in a row
 	unknown int64
@@ -84,7 +83,9 @@ func (p *partition) pending() bool {
 //
 // Until a batch of the transaction was accepted there is only one in flight: a
 // leader that has no record of the producer takes any sequence number for the
-// first, and would refuse the batch that belongs before it.
+// first, and would refuse the batch that belongs before it. Nor does anything go
+// to another broker before all that is in flight is answered: it would be refused
+// as out of order, again and again.
 func (p *partition) sendable(s *sink) bool {
 	switch {
 	case p.held, p.own != owned, p.sink != s:
@@ -92,7 +93,7 @@ func (p *partition) sendable(s *sink) bool {
 	case p.inflight == 0:
 		return true
 	}
-	return p.known && !p.rewind && p.sentTo == s
+	return p.known && p.sentTo == s
 }
 
 // close ends the open batch b, so that it can be sent.

@@ -178,7 +178,9 @@ func (b *batch) refused(q *request, code int16) {
 	switch class := transport.Classify(keyProduce, code); {
 	case code == kerr.OutOfOrderSequenceNumber.Code && p.queue[0] != b:
 		// One that belongs before it is unanswered, or has to be sent again:
-		// it was overtaken. It goes again after that one.
+		// it was overtaken. It goes again after that one, which is no fault
+		// of its own.
+		b.tries--
 		b.again(err)
 	case code == kerr.MessageTooLarge.Code, code == kerr.RecordListTooLarge.Code:
 		b.tooLarge()
@@ -208,7 +210,7 @@ func (b *batch) refused(q *request, code int16) {
 }
 
 // again makes a batch ready to be sent once more, unless its run or its retries
-// are at an end. Nothing newer of the partition goes before it. If the partition
+// are at an end. It goes before all that is newer. If the partition
 // is held back already it reports false: there is nothing more to do.
 func (b *batch) again(err error) bool {
 	p, r := b.p, b.p.run
@@ -222,7 +224,6 @@ func (b *batch) again(err error) bool {
 		return false
 	}
 	b.state, b.req = batchReady, nil
-	p.rewind = true
 	if p.sink != nil {
 		p.sink.activate(p)
 	}
@@ -267,7 +268,6 @@ func (b *batch) tooLarge() {
 		w.finish(second)
 		break
 	}
-	p.rewind = true
 	if p.sink != nil {
 		p.sink.activate(p)
 	}

@@ -158,7 +158,7 @@ func (q *request) add(p *partition, b *batch) {
 	b.state, b.req = batchSent, q
 	b.sent = len(b.buf)
 	p.inflight++
-	p.sentTo, p.last, p.rewind = q.sink, q, false
+	p.sentTo, p.last = q.sink, q
 	q.batches = append(q.batches, b)
 	q.size += b.size() + perPartition + len(p.topic.name)
 }

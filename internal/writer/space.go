@@ -124,7 +124,6 @@ func (w *Writer) acquire(ctx context.Context, r *run, rc rec, block bool) error 
 			break
 		}
 	}
-	w.admit() // the one behind may be smaller
 	return fmt.Errorf("waiting for buffer space: %w", contextError(ctx))
 }
 

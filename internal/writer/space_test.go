@@ -341,6 +341,26 @@ func TestRecordContexts(t *testing.T) {
 	}
 }
 
+// Every context of a batch's records counts, not only the first one's.
+func TestContextOfALaterRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.session.gate = make(chan struct{})
+		tx := r.session.begin()
+		var p promised
+		first, cancelFirst := context.WithCancel(bg)
+		defer cancelFirst()
+		second, cancelSecond := context.WithCancel(bg)
+		for _, ctx := range []context.Context{first, second, first} {
+			r.src.Produce(ctx, rec(0, "v"), p.promise, true)
+		}
+		cancelSecond()
+		pass(time.Second)
+		p.require(t, 3, context.Canceled)
+		require.NoError(t, r.session.abort(bg, tx))
+	})
+}
+
 // RecordDeliveryTimeout bounds how long anything may take, with the right word
 // on whether the record may have been written.
 func TestRecordDeliveryTimeout(t *testing.T) {
