@@ -22,6 +22,7 @@ var (
 const (
 	markerFetchBytes = 1 << 20
 	markerFetchWait  = 100 * time.Millisecond
+	markerPatience   = time.Second
 )
 
 // findMarker looks for the first marker of the transaction's producer id after
@@ -39,7 +40,7 @@ func (s *Session) findMarker(ctx context.Context, t *transaction) (Outcome, erro
 	if w.Topic == "" {
 		return Outcome{}, errNoWitness
 	}
-	offset := w.Offset
+	offset, began := w.Offset, time.Now()
 	for {
 		fp, next, err := s.fetchMarkers(ctx, w, offset)
 		if err != nil {
@@ -62,9 +63,13 @@ func (s *Session) findMarker(ctx context.Context, t *transaction) (Outcome, erro
 			}
 		}
 		if next <= offset || next >= fp.HighWatermark {
-			return Outcome{}, errNoMarker
+			// The markers of a transaction that has just ended follow within
+			// moments. The next Fetch waits for what comes.
+			if time.Since(began) > markerPatience || ctx.Err() != nil {
+				return Outcome{}, errNoMarker
+			}
 		}
-		offset = next
+		offset = max(offset, next)
 	}
 }
 
