@@ -183,6 +183,28 @@ func TestRecordRetries(t *testing.T) {
 	})
 }
 
+// To be overtaken is no retry of the batch's own.
+func TestRecordRetriesDoNotCountOvertaking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, smallBatches, func(_ *rig, o *writer.Options) { o.RecordRetries = 1 })
+		r.lane.delay = time.Millisecond
+		r.lane.handle = func(_ int32, n int, _ *kmsg.ProduceRequest) *reply {
+			if n == 8 || n == 14 { // a batch, and the one behind it when it comes again
+				return &reply{code: 51}
+			}
+			return nil
+		}
+		tx := r.session.begin()
+		var p promised
+		want := numbered("v", 1000)
+		r.produce(&p, 0, want...)
+		require.NoError(t, r.session.commit(context.Background(), tx))
+		require.Equal(t, want, r.lane.values("t", 0))
+		sent := r.lane.sent()
+		require.Equal(t, sent[9].batches[0].seq, sent[14].batches[0].seq)
+	})
+}
+
 // Answers that ask for another try are not repeated without a pause.
 func TestRetriesPause(t *testing.T) {
 	for name, tc := range map[string]struct {
