@@ -187,7 +187,10 @@ func (p *partition) settle() {
 func (b *batch) outcome() *outcome {
 	o := &outcome{
 		run: b.p.run, recs: b.recs, err: b.err, maybeSent: b.maybeSent,
-		base: b.base, appendTime: b.appendTime, attrs: b.attrs(),
+		base: b.base, appendTime: b.appendTime,
+	}
+	if b.state == batchAcked {
+		o.attrs = b.attrs() // of one that was given up a worker may be changing the codec
 	}
 	if b.state == batchAcked && len(b.p.run.w.hooks.onWritten) > 0 {
 		o.batch = &written{
