@@ -134,6 +134,25 @@ func (k *kit) describe(id string) kafkatest.Txn {
 
 func (k *kit) requests(key kmsg.Key) int { return k.net.Requests(int16(key)) }
 
+// groupOffset is what a group has committed for partition 0 of a topic, 0 if
+// nothing.
+func groupOffset(t *testing.T, c *kafkatest.Cluster, group, topic string) int64 {
+	t.Helper()
+	cl, err := kgo.NewClient(append(c.Opts(), kgo.DisableClientMetrics())...)
+	require.NoError(t, err)
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), quiet)
+	defer cancel()
+	got, err := kadm.NewClient(cl).FetchOffsets(kadm.RequireStable(ctx), group)
+	require.NoError(t, err)
+	o, _ := got.Lookup(topic, 0)
+	require.NoError(t, o.Err)
+	return o.At
+}
+
+// quiet bounds the wait for what takes no time on a machine that is not loaded.
+const quiet = 30 * time.Second
+
 func record(partition int32, value string) *kgo.Record {
 	return &kgo.Record{Partition: partition, Value: []byte(value)}
 }

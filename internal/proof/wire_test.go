@@ -1,7 +1,6 @@
 package proof_test
 
 import (
-	"crypto/tls"
 	"maps"
 	"slices"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/pkg/sasl"
 
 	"github.com/ktxn/ktxn/internal/faultnet"
 	"github.com/ktxn/ktxn/internal/kafkatest"
@@ -97,21 +95,6 @@ func TestProducersSendNothingElse(t *testing.T) {
 			require.True(t, keys[kmsg.SASLAuthenticate], "connection %d", conn)
 		}
 	})
-}
-
-// securedClient returns a client of a user of a secured cluster whose frames the
-// network can read: it speaks TLS in the client's place.
-func (k *kit) securedClient(user string, opts ...kgo.Opt) *netclient.Client {
-	k.t.Helper()
-	like, err := kgo.NewClient(append(k.real.UserOpts(user), kgo.DisableClientMetrics())...)
-	require.NoError(k.t, err)
-	defer like.Close()
-	cfg, ok := like.OptValue(kgo.DialTLSConfig).(*tls.Config)
-	require.True(k.t, ok)
-	mechanisms, ok := like.OptValue(kgo.SASL).([]sasl.Mechanism)
-	require.True(k.t, ok)
-	k.net = newNet(k.t, faultnet.WithTLS(cfg))
-	return k.client(append(opts, kgo.SASL(mechanisms...))...)
 }
 
 // A committer that ends what others have prepared sends no Produce and no Fetch,
