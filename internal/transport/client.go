@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,7 +103,7 @@ func New(o Options) (*Client, error) {
 	c.topics.c = c
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 
-	look, err := kgo.NewClient(append(o.Kgo[:len(o.Kgo):len(o.Kgo)],
+	look, err := kgo.NewClient(append(slices.Clip(o.Kgo),
 		kgo.DisableClientMetrics(), kgo.WithHooks(watcher{c}))...)
 	if err != nil {
 		c.cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -149,12 +150,7 @@ func (l *logRecorder) Log(_ kgo.LogLevel, msg string, _ ...any) {
 func (l *logRecorder) has(msg string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, m := range l.msgs {
-		if m == msg {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(l.msgs, msg)
 }
 
 func TestLogger(t *testing.T) {

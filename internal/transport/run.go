@@ -72,7 +72,7 @@ func (r *run) attempt(ctx context.Context) (again bool) {
 
 // endedBy finishes the run because ctx ended.
 func (r *run) endedBy(ctx context.Context, last error) bool {
-	if e, ok := last.(*endedError); ok { // the look-up ended the same way
+	if e, ok := errors.AsType[*endedError](last); ok { // the look-up ended the same way
 		last = e.last
 	}
 	if last == nil || errors.Is(last, ctx.Err()) {

@@ -1,8 +1,6 @@
 package transport
 
 import (
-	"context"
-	"net"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -29,10 +27,10 @@ func Settings(cl *kgo.Client) []kgo.Opt {
 	}
 	read(cl, &opts, kgo.SeedBrokers, func(v []string) kgo.Opt { return kgo.SeedBrokers(v...) })
 	// The dialer of a built client includes its TLS and its dial timeout.
-	read(cl, &opts, kgo.Dialer, func(v func(context.Context, string, string) (net.Conn, error)) kgo.Opt { return kgo.Dialer(v) })
+	read(cl, &opts, kgo.Dialer, kgo.Dialer)
 	read(cl, &opts, kgo.SASL, func(v []sasl.Mechanism) kgo.Opt { return kgo.SASL(shareMechanisms(v)...) })
-	read(cl, &opts, kgo.MaxVersions, func(v *kversion.Versions) kgo.Opt { return kgo.MaxVersions(v) })
-	read(cl, &opts, kgo.MinVersions, func(v *kversion.Versions) kgo.Opt { return kgo.MinVersions(v) })
+	read(cl, &opts, kgo.MaxVersions, kgo.MaxVersions)
+	read(cl, &opts, kgo.MinVersions, kgo.MinVersions)
 
 	read(cl, &opts, kgo.RequestTimeoutOverhead, kgo.RequestTimeoutOverhead)
 	read(cl, &opts, kgo.ConnIdleTimeout, kgo.ConnIdleTimeout)

@@ -136,7 +136,6 @@ func (e *env) fault(key int16, action faultnet.Action, more ...func(*faultnet.Fa
 
 func code(c int16) func(*faultnet.Fault)   { return func(f *faultnet.Fault) { f.Code = c } }
 func times(n int) func(*faultnet.Fault)    { return func(f *faultnet.Fault) { f.Times = n } }
-func skip(n int) func(*faultnet.Fault)     { return func(f *faultnet.Fault) { f.Skip = n } }
 func atNode(n int32) func(*faultnet.Fault) { return func(f *faultnet.Fault) { f.Node = n } }
 func edit(fn func(req kmsg.Request, resp kmsg.Response)) func(*faultnet.Fault) {
 	return func(f *faultnet.Fault) { f.Edit = fn }
