@@ -17,7 +17,7 @@ import (
 // found it.
 type Leftover struct {
 	PreparedTxn
-	// State is the coordinator's: "Ongoing", "PrepareCommit", ...
+	// State is the coordinator's word for it, "Ongoing".
 	State string
 	// Timeout is how long it may stay open from its start; a two-phase
 	// transaction has the largest there is.
@@ -28,7 +28,8 @@ type Leftover struct {
 
 // Leftovers lists the open transactions whose transactional id begins with
 // prefix, in the order of their ids: what writers that are gone for good have
-// left behind. It asks every broker, and needs DESCRIBE on the ids; those
+// left behind. One that is decided and has only its markers to write is not
+// among them. It asks every broker, and needs DESCRIBE on the ids; those
 // without it are not listed.
 //
 // To commit one whose PreparedTxn was stored, commit that. To end the others
@@ -83,7 +84,7 @@ func (c *Committer) openIDs(ctx context.Context, node int32, prefix string) ([]s
 	res := c.ask(ctx, node, transport.Call{
 		New: func() kmsg.Request {
 			req := kmsg.NewPtrListTransactionsRequest()
-			req.StateFilters = []string{"Ongoing", "PrepareCommit", "PrepareAbort"}
+			req.StateFilters = []string{"Ongoing"}
 			if prefix != "" {
 				req.TransactionalIDPattern = kmsg.StringPtr(regexp.QuoteMeta(prefix) + ".*")
 			}
@@ -139,7 +140,7 @@ func (c *Committer) describeAll(ctx context.Context, node int32, ids []string) (
 	}
 	var left []Leftover
 	for _, st := range res.Resp.(*kmsg.DescribeTransactionsResponse).TransactionStates {
-		if st.ErrorCode != 0 || st.State != "Ongoing" && !strings.HasPrefix(st.State, "Prepare") {
+		if st.ErrorCode != 0 || st.State != "Ongoing" {
 			continue // it has ended, or moved to another broker, since
 		}
 		version, err := c.tc.TransactionVersion(ctx, st.TransactionalID, false)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -53,9 +52,6 @@ func commit(ctx context.Context, cfg config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	left = slices.DeleteFunc(left, func(l txnsession.Leftover) bool {
-		return l.State != "Ongoing" // its end is decided, and being written
-	})
 	aborted := committer.AbortLeftovers(ctx, left)
 	fmt.Fprintf(out, "committer %d: aborted what nobody stored: %d\n", os.Getpid(), len(left))
 	return aborted.FirstErr()
