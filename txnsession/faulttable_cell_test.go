@@ -142,6 +142,9 @@ func (c *cell) inject() {
 		}
 		c.injected = append(c.injected, c.net.Inject(f))
 	}
+	if c.sc.behind != nil {
+		c.sc.behind(c)
+	}
 }
 
 // disconnect ends the connections. A client sees that only when it uses one:

@@ -28,6 +28,7 @@ type scenario struct {
 	refused func(f fault) want           // an answer that ends the call
 	cut     func(f fault) want           // the caller's context ended; nil: it does not bound the request
 	skip    func(f fault) bool           // faults that say nothing here
+	behind  func(*cell)                  // what meets the requests that the fault lets through
 	goOn    func(*cell, context.Context) // before what the state allows
 
 	writes    bool // the request changes something

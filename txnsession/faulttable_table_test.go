@@ -5,6 +5,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/ktxn/ktxn/internal/transport"
+	"github.com/ktxn/ktxn/internal/wire"
 	"github.com/ktxn/ktxn/txnsession"
 )
 
@@ -103,6 +104,9 @@ var scenarios = []*scenario{
 		ok: ok(inTxn), refused: passes(inTxn), blocks: true},
 	{name: "outcome by a marker", key: kmsg.Fetch, setup: forgotten, call: callOutcome, insist: true,
 		ok: verdict(committing, txnsession.Committed), refused: finds(committing, txnsession.Unknown), cut: stays(committing, 0)},
+
+	{name: "heartbeat", key: wire.TxnHeartbeatKey, setup: beating, call: callHeartbeat, behind: beatsAnswered, writes: true,
+		ok: ok(inTxn), refused: beatRefused, cut: beatCut, skip: needsBroker},
 
 	{name: "commit flushes", key: kmsg.Produce, setup: holding, call: callCommit,
 		ok: ok(isReady), refused: flushRefused, cut: flushCut},

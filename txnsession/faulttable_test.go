@@ -13,6 +13,7 @@ import (
 
 	"github.com/ktxn/ktxn/internal/kafkatest"
 	"github.com/ktxn/ktxn/internal/transport"
+	"github.com/ktxn/ktxn/internal/wire"
 )
 
 // TestFaultTable is the table of request by fault, under both rules: what the
@@ -65,7 +66,6 @@ func TestFaultTableIsComplete(t *testing.T) {
 		int16(kmsg.ListOffsets): "producers and the claim log",
 		1083:                    "AddShareAcksToTxn of KIP-1310",
 		1093:                    "TxnShareAcknowledge of KIP-1289",
-		1095:                    "TxnHeartbeat of KIP-1309",
 	}
 	faults := make(map[*scenario][]fault)
 	for _, sc := range scenarios {
@@ -100,6 +100,13 @@ const atOnce = 8
 
 func fastBackoff(int) time.Duration { return time.Millisecond }
 
+func keyName(key kmsg.Key) string {
+	if key == wire.TxnHeartbeatKey {
+		return "TxnHeartbeat"
+	}
+	return key.Name()
+}
+
 // table runs the scenarios of the bench's rules against their faults, or those
 // that only picks, and then has the bench judge.
 func table(t *testing.T, b *bench, only func(*scenario, fault) bool) {
@@ -118,7 +125,7 @@ func table(t *testing.T, b *bench, only func(*scenario, fault) bool) {
 			slots <- struct{}{}
 			running.Go(func() {
 				defer func() { <-slots }()
-				t.Run(fmt.Sprintf("%s/%s/%s", sc.key.Name(), sc.name, f.name), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%s/%s", keyName(sc.key), sc.name, f.name), func(t *testing.T) {
 					newCell(t, b, sc, f).run()
 				})
 			})
