@@ -3,6 +3,8 @@ package producer_test
 import (
 	"context"
 	"fmt"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/ktxn/ktxn/internal/faultnet"
+	"github.com/ktxn/ktxn/netclient"
 	"github.com/ktxn/ktxn/producer"
 	"github.com/ktxn/ktxn/txnsession"
 )
@@ -167,4 +170,52 @@ func TestCommitInsideAPromise(t *testing.T) {
 	require.True(t, txnsession.NeverSent(err))
 	require.NoError(t, s.Commit(k.ctx()))
 	require.Equal(t, [][]string{{"a"}, nil, nil, nil}, k.committed())
+}
+
+// An abort does not wait for a connection that is still being made; what is
+// encoded when it is there at last says nothing, to every kind of broker.
+func TestAbortWhileConnecting(t *testing.T) {
+	each(t, func(k *kit) {
+		t := k.t
+		var block atomic.Bool
+		var waiting atomic.Int32
+		release := make(chan struct{})
+		k.nc = k.client(netclient.ProduceLanes(2), kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if block.Load() {
+				waiting.Add(1)
+				select {
+				case <-release:
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+			return k.net.Dial(ctx, network, addr)
+		}))
+		// Another session has the metadata loaded, by the other lane.
+		other, s := k.session(), k.session()
+		q, p := k.producer(other), k.producer(s)
+		require.NoError(t, other.Begin(k.ctx()))
+		require.NoError(t, q.ProduceSync(k.ctx(), k.rec(0, "other")).FirstErr())
+		require.NoError(t, other.Commit(k.ctx()))
+		before := k.requests(kmsg.Produce)
+
+		require.NoError(t, s.Begin(k.ctx()))
+		block.Store(true)
+		var out promised
+		p.Produce(k.ctx(), k.rec(0, "aborted"), out.promise)
+		require.Eventually(t, func() bool { return waiting.Load() > 0 }, 10*time.Second, time.Millisecond, "a connection is being made")
+		begun := time.Now()
+		require.NoError(t, s.Abort(k.ctx()))
+		require.Less(t, time.Since(begun), 5*time.Second)
+		out.require(t, 1, kgo.ErrAborting)
+		require.Equal(t, before, k.requests(kmsg.Produce))
+		block.Store(false)
+		close(release)
+
+		require.NoError(t, s.Begin(k.ctx()))
+		require.NoError(t, p.ProduceSync(k.ctx(), k.rec(0, "committed")).FirstErr())
+		require.NoError(t, s.Commit(k.ctx()))
+		require.Equal(t, before+2, k.requests(kmsg.Produce), "the silent one and the next, on one connection")
+		require.Equal(t, [][]string{{"other", "committed"}, nil, nil, nil}, k.committed())
+	})
 }

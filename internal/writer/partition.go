@@ -111,11 +111,15 @@ func (p *partition) number(b *batch) {
 	p.seq = addSequence(p.seq, b.n)
 }
 
-// drop fails what is not in a request. mu is held.
+// drop fails what is not in a request, or in one that is not encoded yet and
+// will say nothing. mu is held.
 func (p *partition) drop(err error) {
 	for _, b := range p.queue {
-		if b.state < batchSent {
+		switch {
+		case b.state < batchSent:
 			b.fail(err, b.unsure)
+		case b.state == batchSent && b.req.silence():
+			b.forsake(err, b.unsure)
 		}
 	}
 	p.settle()
@@ -130,19 +134,20 @@ func (b *batch) fail(err error, maybeSent bool) {
 	}
 }
 
-// abandon runs the promises of what is in requests without waiting any longer,
-// and reports whether something of it may have been sent.
-func (p *partition) abandon(err error) (maybeSent bool) {
+// forsake ends b without success while it is in a request, which keeps its bytes.
+func (b *batch) forsake(err error, maybeSent bool) {
+	b.state, b.ghost, b.err, b.maybeSent = batchFailed, true, err, maybeSent
+	b.p.run.gone = b.p.run.gone || maybeSent
+}
+
+// abandon runs the promises of what is in requests without waiting any longer.
+func (p *partition) abandon(err error) {
 	for _, b := range p.queue {
-		if b.state != batchSent {
-			continue
+		if b.state == batchSent {
+			b.forsake(err, b.unsure || !b.req.silence())
 		}
-		sent := b.unsure || !b.req.silence()
-		maybeSent = maybeSent || sent
-		b.state, b.ghost, b.err, b.maybeSent = batchFailed, true, err, sent
 	}
 	p.settle()
-	return maybeSent
 }
 
 // encoded reports whether a request that may have been written carries a batch

@@ -110,15 +110,8 @@ func (q *request) topicByID(id [16]byte) *topic {
 
 // decide says what becomes of a batch after the request that carried it ended.
 func (b *batch) decide(q *request) {
-	p, r := b.p, b.p.run
+	p := b.p
 	switch {
-	case !q.encoded():
-		// It was silenced, or never written.
-		if q.err == nil || r.refusal() != nil {
-			b.giveUp(errNotWritten)
-			return
-		}
-		b.lost(q.err)
 	case q.err != nil:
 		b.unsure = b.unsure || q.maybeSent
 		b.lost(q.err)
@@ -137,10 +130,7 @@ func (b *batch) decide(q *request) {
 	}
 }
 
-var (
-	errNotWritten = errors.New("the request was dropped before it was written")
-	errNoAnswer   = errors.New("the broker's answer says nothing of the partition")
-)
+var errNoAnswer = errors.New("the broker's answer says nothing of the partition")
 
 // ack takes an acceptance. A duplicate is one too: the broker has the batch from
 // an attempt whose answer was lost.

@@ -166,13 +166,11 @@ func (r *run) drop(err error) {
 }
 
 // abandon runs the promises of what is in flight without waiting for answers,
-// and reports whether there was any that may have been sent. mu is held.
-func (r *run) abandon(err error) (maybeSent bool) {
+// as their errors say where it may have been sent. mu is held.
+func (r *run) abandon(err error) {
 	for _, p := range r.parts {
-		maybeSent = p.abandon(err) || maybeSent
+		p.abandon(err)
 	}
-	r.gone = r.gone || maybeSent
-	return maybeSent
 }
 
 // Flush sends what is buffered and waits until all of it is answered and its

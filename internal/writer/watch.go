@@ -95,9 +95,7 @@ func (b *batch) expire(err error) {
 	}
 	sent := b.unsure || !b.req.silence()
 	r.fail(err, sent)
-	if r.abandon(errors.Join(err, errUnanswered)) {
-		r.gone = true
-	}
+	r.abandon(errors.Join(err, errUnanswered))
 }
 
 // linger sets the timer for open batches that wait for more records. mu is held.
