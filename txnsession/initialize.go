@@ -57,11 +57,7 @@ func (s *Session) Initialize(ctx context.Context) error {
 	if err := s.initialize(ctx, op, false); err != nil {
 		return err
 	}
-	if t != nil {
-		// InitProducerId answers once the transaction that was open is
-		// aborted.
-		s.conclude(t, Aborted, Evidence{Source: "answer", ProducerEpoch: t.ident.epoch, Text: "Initialize aborted it"}, nil)
-	}
+	s.concludeInitialized(ctx, t)
 	return nil
 }
 
@@ -95,20 +91,41 @@ func (s *Session) initializeUnresolved(ctx context.Context, op string, t *transa
 		defer s.mu.Unlock()
 		return s.errorLocked(op, isUnknown, false, err)
 	}
+	s.mu.Lock()
+	t.found = out
+	s.mu.Unlock()
 	if err := s.initialize(ctx, op, false); err != nil {
 		return err
 	}
-	if out.Verdict == Open || out.Verdict == Unknown {
-		// Open a moment ago: by now it is aborted, or a copy of the end
-		// that was still under way has committed it. Only a marker knows.
-		if m, err := s.findMarker(ctx, t); err == nil {
-			out = m
-		} else {
+	s.concludeInitialized(ctx, t)
+	return nil
+}
+
+// concludeInitialized records what became of t, if that is not known yet. It is
+// called once InitProducerId has been answered, which is when no transaction of
+// the id is open or being ended any more.
+func (s *Session) concludeInitialized(ctx context.Context, t *transaction) {
+	if t == nil {
+		return
+	}
+	s.mu.Lock()
+	out, sent, ended := t.found, t.sentEnd, t.ended
+	s.mu.Unlock()
+	switch {
+	case ended:
+		return
+	case out.Verdict != Unknown && out.Verdict != Open:
+	case !sent:
+		out = Outcome{Aborted, Evidence{Source: "answer", ProducerEpoch: t.ident.epoch, Text: "Initialize aborted it"}}
+	default:
+		// Either this has aborted it, or a copy of the end that was still
+		// under way came before. Only a marker knows.
+		var err error
+		if out, err = s.findMarker(ctx, t); err != nil {
 			out = Outcome{Unknown, Evidence{Source: "none", Text: err.Error()}}
 		}
 	}
 	s.conclude(t, out.Verdict, out.Evidence, nil)
-	return nil
 }
 
 // initialize sends InitProducerId. The slot is held.

@@ -34,10 +34,11 @@ type transaction struct {
 	adding      *adding
 	offsets     []*offsetsCall // cut short: Commit waits for their repetition
 	witness     Witness
-	sentEnd     bool // an EndTxn was written
-	openEnd     bool // one of them has no answer that decides
-	checked     bool // a resumed one may be ended
-	wasPrepared bool // another process may end it
+	sentEnd     bool    // an EndTxn was written
+	openEnd     bool    // one of them has no answer that decides
+	checked     bool    // a resumed one may be ended
+	wasPrepared bool    // another process may end it
+	found       Outcome // what Initialize has found out before it moved the epoch
 
 	verdict  Verdict
 	evidence Evidence
