@@ -2,8 +2,8 @@ package producer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -13,84 +13,82 @@ import (
 	"github.com/ktxn/ktxn/txnsession"
 )
 
-// Two records in one transaction of a session. Commit flushes the producer, so
-// that no promise has to be looked at: if one of them failed, so does Commit.
+// Two records in one transaction of a session. Commit flushes the producer, and
+// fails if a record has failed: no promise has to be looked at.
 func Example() {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders", "payments"))
+	cluster, nc, err := shop()
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer cluster.Close()
-	ctx := context.Background()
-
-	nc, err := netclient.New(kgo.SeedBrokers(cluster.ListenAddrs()...))
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer nc.Close()
+
+	ctx := context.Background()
 	s, err := txnsession.New(nc, "shop-0")
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer s.Close(ctx)
 	p, err := producer.New(s)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer p.Close(ctx)
 
-	if err := s.Initialize(ctx); err != nil {
-		log.Fatal(err)
-	}
-	if err := s.Begin(ctx); err != nil {
-		log.Fatal(err)
+	if err := errors.Join(s.Initialize(ctx), s.Begin(ctx)); err != nil {
+		fmt.Println(err)
+		return
 	}
 	p.Produce(ctx, &kgo.Record{Topic: "orders", Value: []byte("order 1")}, nil)
 	p.Produce(ctx, &kgo.Record{Topic: "payments", Value: []byte("payment of order 1")}, nil)
-	if err := s.Commit(ctx); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("committed")
-	// Output: committed
+	fmt.Println("commit:", s.Commit(ctx))
+	// Output: commit: <nil>
 }
 
 // A producer with a session of its own, for those who need no more.
 func ExampleNewTransactional() {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+	cluster, nc, err := shop()
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer cluster.Close()
-	ctx := context.Background()
-
-	nc, err := netclient.New(kgo.SeedBrokers(cluster.ListenAddrs()...))
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer nc.Close()
+
+	ctx := context.Background()
 	p, err := producer.NewTransactional(nc, "shop-0", kgo.DefaultProduceTopic("orders"))
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer p.Close(ctx)
 
-	if err := p.Initialize(ctx); err != nil {
-		log.Fatal(err)
+	if err := errors.Join(p.Initialize(ctx), p.Begin(ctx)); err != nil {
+		fmt.Println(err)
+		return
 	}
-	if err := p.Begin(ctx); err != nil {
-		log.Fatal(err)
+	for _, r := range p.ProduceSync(ctx, &kgo.Record{Value: []byte("order 1")}, &kgo.Record{Value: []byte("order 2")}) {
+		fmt.Printf("%s at offset %d: %v\n", r.Record.Value, r.Record.Offset, r.Err)
 	}
-	results := p.ProduceSync(ctx, &kgo.Record{Value: []byte("order 1")}, &kgo.Record{Value: []byte("order 2")})
-	if err := results.FirstErr(); err != nil {
-		log.Fatal(err)
-	}
-	if err := p.Commit(ctx); err != nil {
-		log.Fatal(err)
-	}
-	for _, r := range results {
-		fmt.Printf("%s at offset %d\n", r.Record.Value, r.Record.Offset)
-	}
+	fmt.Println("commit:", p.Commit(ctx))
 	// Output:
-	// order 1 at offset 0
-	// order 2 at offset 1
+	// order 1 at offset 0: <nil>
+	// order 2 at offset 1: <nil>
+	// commit: <nil>
+}
+
+// shop is a cluster with the topics of the examples, in this process.
+func shop() (*kfake.Cluster, *netclient.Client, error) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders", "payments"))
+	if err != nil {
+		return nil, nil, err
+	}
+	nc, err := netclient.New(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		cluster.Close()
+	}
+	return cluster, nc, err
 }

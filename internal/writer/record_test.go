@@ -78,7 +78,7 @@ func TestTimestamps(t *testing.T) {
 		own.Timestamp = time.UnixMicro(1_700_000_000_123_999)
 		r.src.Produce(bg, own, p.promise, true)
 		require.NoError(t, r.session.commit(bg, tx))
-		require.EqualValues(t, 1_700_000_000_123, own.Timestamp.UnixMilli())
+		require.Equal(t, int64(1_700_000_000_123), own.Timestamp.UnixMilli())
 		require.Zero(t, own.Timestamp.Nanosecond()%1e6)
 	})
 }

@@ -163,7 +163,7 @@ func TestLogAppendTimeIsTheRecords(t *testing.T) {
 		var p promised
 		r.produce(&p, 0, "a")
 		require.NoError(t, r.session.commit(context.Background(), tx))
-		require.EqualValues(t, 1_700_000_000_123, p.records[0].Timestamp.UnixMilli())
+		require.Equal(t, int64(1_700_000_000_123), p.records[0].Timestamp.UnixMilli())
 		require.EqualValues(t, 1, p.records[0].Attrs.TimestampType())
 	})
 }

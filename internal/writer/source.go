@@ -138,6 +138,9 @@ func (s *Source) admit(ctx context.Context, rc rec, block bool) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
+	if run.err != nil {
+		return run, fmt.Errorf("%w: the transaction has failed: %w", txnsession.ErrState, run.err)
+	}
 	if err := run.refusal(); err != nil {
 		return run, err
 	}

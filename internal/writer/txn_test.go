@@ -75,6 +75,7 @@ func TestB14_SequenceGapFailsTheTransaction(t *testing.T) {
 		require.Len(t, r.lane.sent(), n+1, "nothing after the failure")
 		require.Len(t, q.errs, 3)
 		require.ErrorIs(t, q.errs[2], kerr.OutOfOrderSequenceNumber, "what comes later tells the cause")
+		require.ErrorIs(t, q.errs[2], txnsession.ErrState)
 		require.NoError(t, r.session.abort(bg, tx))
 	})
 }
