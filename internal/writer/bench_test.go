@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -52,6 +53,27 @@ func benchValues(size int) [][]byte {
 		values[i] = b.Bytes()[:size]
 	}
 	return values
+}
+
+// BenchmarkEncode is what a record costs in its batch, sum included.
+func BenchmarkEncode(b *testing.B) {
+	for _, size := range []int{100, 1000} {
+		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
+			values := benchValues(size)
+			r := &kgo.Record{Timestamp: time.Now()}
+			var e writer.Encoder
+			b.ReportAllocs()
+			b.SetBytes(int64(size))
+			i := 0
+			for b.Loop() {
+				r.Value = values[i%len(values)]
+				i++
+				if e.Add(r) > 1_000_000 {
+					e.Finish()
+				}
+			}
+		})
+	}
 }
 
 // BenchmarkProduce is the whole path of a record but for the network, in

@@ -137,6 +137,17 @@ func (l *twiceLane) Produce(_ int32, req kmsg.Request, written func(), done func
 	}()
 }
 
+// lookingLane keeps the last request.
+type lookingLane struct {
+	*fakeLane
+	req kmsg.Request
+}
+
+func (l *lookingLane) Produce(node int32, req kmsg.Request, written func(), done func(kmsg.Response, bool, error)) {
+	l.req = req
+	l.fakeLane.Produce(node, req, written, done)
+}
+
 // write is a connection's writing side.
 func (l *fakeLane) write(node int32, n *fakeNode, queue chan call) {
 	for {

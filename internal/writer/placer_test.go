@@ -92,6 +92,46 @@ func TestPartitionersAreOfferedWhatHasALeader(t *testing.T) {
 	}
 }
 
+// fullest is a partitioner that wants to know what is buffered, and takes the
+// partition with the most.
+type fullest struct {
+	strangePartitioner
+	told []int64
+}
+
+func (p *fullest) ForTopic(string) kgo.TopicPartitioner { return p }
+
+func (p *fullest) PartitionByBackup(r *kgo.Record, n int, it kgo.TopicBackupIter) int {
+	p.told = make([]int64, n)
+	for it.Rem() > 0 {
+		i, buffered := it.Next()
+		p.told[i] = buffered
+	}
+	return int(r.Partition)
+}
+
+func TestPartitionersAreToldWhatIsBuffered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.session.gate = make(chan struct{})
+		part := &fullest{}
+		src := r.w.Source(writer.SourceOptions{Partitioner: part})
+		tx := r.session.begin()
+		var p promised
+		for _, at := range []int32{0, 2, 2, 0, 2} {
+			src.Produce(bg, rec(at, "v"), p.promise, true)
+		}
+		src.Produce(bg, rec(1, "v"), p.promise, true)
+		require.Equal(t, []int64{2, 0, 3}, part.told)
+		close(r.session.gate)
+		require.NoError(t, r.session.commit(bg, tx))
+		tx = r.session.begin()
+		src.Produce(bg, rec(1, "v"), p.promise, true)
+		require.Equal(t, []int64{0, 0, 0}, part.told, "the last transaction's are gone")
+		require.NoError(t, r.session.commit(bg, tx))
+	})
+}
+
 func TestPartitionerChoosesWrongly(t *testing.T) {
 	for _, pick := range []int{-1, 3, 1 << 30} {
 		synctest.Test(t, func(t *testing.T) {

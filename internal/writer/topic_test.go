@@ -71,6 +71,24 @@ func TestTopicRefused(t *testing.T) {
 	}
 }
 
+// When the topic is known at last and one of those who waited is too large, those
+// behind it are dropped, in order.
+func TestWaitingRecordTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, smallBatches)
+		r.cluster.remove("t")
+		tx := r.session.begin()
+		var p promised
+		r.produce(&p, 0, "a", string(make([]byte, 600)), "b")
+		r.cluster.set("t", 1, 1, 2, 1)
+		require.ErrorIs(t, r.session.commit(bg, tx), kerr.MessageTooLarge)
+		p.require(t, 3, kerr.MessageTooLarge)
+		require.Equal(t, []string{"a", string(make([]byte, 600)), "b"}, p.values())
+		require.NoError(t, r.session.abort(bg, tx))
+		require.Zero(t, r.src.Bytes())
+	})
+}
+
 // An abort ends the wait for an unknown topic.
 func TestAbortWhileTheTopicIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -162,6 +162,45 @@ func TestB31_OldRules(t *testing.T) {
 	})
 }
 
+// The versions that the old rules allow, down to the first with record batches.
+func TestOldProduceVersions(t *testing.T) {
+	for _, version := range []int16{3, 5, 8, 9, 11} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			r.session.version = 0
+			r.lane.version = version
+			tx := r.session.begin()
+			var p promised
+			r.produce(&p, 0, "a", "b")
+			r.produce(&p, 2, "c")
+			require.NoError(t, r.session.commit(bg, tx))
+			p.require(t, 3, nil)
+			require.Equal(t, version, r.lane.sent()[0].version)
+		})
+	}
+}
+
+// To kgo a request is a Produce with a time limit of its own, and it is only
+// written.
+func TestRequestAsKgoSeesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		look := &lookingLane{fakeLane: r.lane}
+		r.useLane(look)
+		tx := r.session.begin()
+		r.produce(&promised{}, 0, "a")
+		require.NoError(t, r.session.commit(bg, tx))
+		req := look.req
+		require.Zero(t, req.Key())
+		require.EqualValues(t, 13, req.GetVersion())
+		require.True(t, req.IsFlexible())
+		require.EqualValues(t, 10_000, req.(kmsg.TimeoutRequest).Timeout())
+		require.EqualValues(t, 13, req.ResponseKind().GetVersion())
+		require.IsType(t, &kmsg.ProduceResponse{}, req.ResponseKind())
+		require.Error(t, req.ReadFrom(nil))
+	})
+}
+
 // Produce is v13 with topic ids, v12 by name as soon as one topic has none.
 func TestVersionsByTopicIDs(t *testing.T) {
 	for name, tc := range map[string]struct {
