@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/ktxn/ktxn/internal/faultnet"
+	"github.com/ktxn/ktxn/internal/kafkatest"
 	"github.com/ktxn/ktxn/txnsession"
 )
 
@@ -191,5 +192,47 @@ func TestLeaderMoves(t *testing.T) {
 		require.NoError(t, s.Commit(k.ctx()))
 		out.require(t, 1000, nil)
 	}
+	require.Equal(t, want, k.committed())
+}
+
+// Leaders move from node to node under load, on three nodes: every committed
+// record is there once and in order.
+func TestLeadersMoveOnThreeNodes(t *testing.T) {
+	c := kafkatest.Shared(t, kafkatest.ThreeNodes())
+	k := backend{real: spec(kafkatest.ThreeNodes())}.kit(t)
+	s := k.session()
+	p := k.producer(s, kgo.ProducerBatchMaxBytes(4096))
+	moves, moved := 0, make(chan error, 1)
+	stop := make(chan struct{})
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				moved <- nil
+				return
+			default:
+			}
+			if err := c.MoveLeader(k.ctx(), k.topic, int32(i%parts), 1+(i/parts+i)%3); err != nil {
+				moved <- err
+				return
+			}
+			moves++
+		}
+	}()
+	want := make([][]string, parts)
+	deadline := time.Now().Add(8 * time.Second)
+	for round := 0; time.Now().Before(deadline); round++ {
+		require.NoError(t, s.Begin(k.ctx()))
+		var out promised
+		for i, v := range numbered(fmt.Sprintf("r%d-", round), 800) {
+			p.Produce(k.ctx(), k.rec(i%parts, v), out.promise)
+			want[i%parts] = append(want[i%parts], v)
+		}
+		require.NoError(t, s.Commit(k.ctx()))
+		out.require(t, 800, nil)
+	}
+	close(stop)
+	require.NoError(t, <-moved)
+	require.Greater(t, moves, 2)
 	require.Equal(t, want, k.committed())
 }
