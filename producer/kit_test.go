@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -148,8 +149,13 @@ func (k *kit) read(level kgo.IsolationLevel) [][]string {
 	k.settled()
 	offsets := make(map[int32]kgo.Offset, parts)
 	adm := kadm.NewClient(k.raw)
-	ends, err := adm.ListEndOffsets(k.ctx(), k.topic)
-	require.NoError(k.t, err)
+	var ends kadm.ListedOffsets
+	require.EventuallyWithT(k.t, func(c *assert.CollectT) {
+		var err error
+		ends, err = adm.ListEndOffsets(k.ctx(), k.topic)
+		require.NoError(c, err)
+		require.NoError(c, ends.Error())
+	}, 20*time.Second, 10*time.Millisecond, "every partition has a leader that knows its end")
 	left := 0
 	for p := range int32(parts) {
 		o, ok := ends.Lookup(k.topic, p)
