@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,6 +90,8 @@ type crowd struct {
 	s *txnsession.Session
 	p *producer.Producer
 
+	given, told atomic.Int64 // records, and promises that ran
+
 	mu       sync.Mutex
 	changes  []txnsession.StateChange
 	calls    map[string]int // that returned nil
@@ -128,7 +131,11 @@ func (c *crowd) member(ctx, calls context.Context, id int) error {
 			}
 		default:
 			name = "produce"
-			c.p.Produce(calls, record(int32(rng.IntN(3)), fmt.Sprintf("%d-%d", id, i)), c.promise)
+			c.given.Add(1)
+			c.p.Produce(calls, record(int32(rng.IntN(3)), fmt.Sprintf("%d-%d", id, i)), func(r *kgo.Record, err error) {
+				c.told.Add(1)
+				c.promise(r, err)
+			})
 		}
 		var typed *txnsession.Error
 		switch {
@@ -187,6 +194,7 @@ func (c *crowd) require(t *testing.T, got []*kgo.Record) {
 			aborts++
 		}
 	}
+	require.Equal(t, c.given.Load(), c.told.Load(), "every promise ran, once")
 	require.Equal(t, c.calls["begin"], began, "one winner for each Begin")
 	require.GreaterOrEqual(t, c.calls["abort"], aborts, "and each end was somebody's")
 	for _, call := range c.commits {
