@@ -57,6 +57,9 @@ func (s *Session) Heartbeat(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.unlock()
 	if res.Class == transport.ClassFenced || res.Class == transport.ClassFatal && !errors.Is(res.Err, kgo.ErrClientClosed) {
+		if t.sealed && !t.ended && s.txn == t {
+			return s.errorLocked(op, 0, false, res.Err) // its end finds out
+		}
 		if s.txn == t && !t.ended {
 			return s.killLocked(op, factIf(res.Class == transport.ClassFenced, isFenced), res.Err)
 		}
@@ -95,6 +98,9 @@ func (s *Session) startBeatsLocked(t *transaction) {
 	s.stopBeats = cancel
 	timeout := s.cfg.sessionTimeout
 	loop := heartbeat.Start(ctx, timeout/3, timeout, func(ctx context.Context) (time.Duration, error) {
+		// A beat of its own length: what hangs is a miss, and told.
+		ctx, cancel := context.WithTimeout(ctx, timeout/3)
+		defer cancel()
 		res := s.beat(ctx, t)
 		if res.Err != nil && (res.Class == transport.ClassFenced || res.Class == transport.ClassFatal || res.Class == transport.ClassAbortable) {
 			return 0, heartbeat.Permanent(res.Err)
@@ -118,7 +124,7 @@ func (s *Session) startBeatsLocked(t *transaction) {
 func (s *Session) beatsEnded(t *transaction, reason error) {
 	s.mu.Lock()
 	defer s.unlock()
-	if t.ended || t.sentEnd || s.txn != t || s.state == StateClosed || s.closing.Err() != nil {
+	if t.ended || t.sealed || s.txn != t || s.state == StateInitializing || s.state == StateClosed || s.closing.Err() != nil {
 		return
 	}
 	var ke *kerr.Error

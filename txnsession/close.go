@@ -42,8 +42,18 @@ func (s *Session) Close(ctx context.Context) error {
 	var err error
 	select {
 	case s.op <- struct{}{}:
-		err = s.abortOpen(ctx)
-		defer func() { <-s.op }()
+		// Beside us: a participant's Discard may ignore its context.
+		ended := make(chan error, 1)
+		s.work.Go(func() {
+			err := s.abortOpen(ctx)
+			<-s.op
+			ended <- err
+		})
+		select {
+		case err = <-ended:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
 	case <-ctx.Done():
 		// A participant ignores its context. The session is closed under it.
 		err = context.Cause(ctx)
@@ -84,7 +94,7 @@ func (s *Session) verdictAtClose(t *transaction, err error) Verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case t.wasPrepared, t.sentEnd && t.openEnd, s.kind.Resumed:
+	case t.wasPrepared, t.commitOpenLocked(), s.kind.Resumed:
 		return Unknown
 	case !t.worked && err == nil:
 		return Nothing

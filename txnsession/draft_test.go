@@ -192,9 +192,9 @@ func TestComplete(t *testing.T) {
 func TestHeartbeats(t *testing.T) {
 	k := newKit(t)
 	d := k.draft("id")
-	s := k.session("id", txnsession.TransactionSessionTimeout(90*time.Millisecond), txnsession.RequireHeartbeat())
+	s := k.session("id", txnsession.TransactionSessionTimeout(600*time.Millisecond), txnsession.RequireHeartbeat())
 	require.NoError(t, s.Initialize(k.ctx(10*time.Second)))
-	require.Equal(t, int32(90), d.last().TransactionSessionTimeoutMillis)
+	require.Equal(t, int32(600), d.last().TransactionSessionTimeoutMillis)
 	require.Zero(t, d.beats())
 	require.NoError(t, s.Begin(k.ctx(10*time.Second)))
 	w := k.writer(s)
@@ -263,6 +263,9 @@ func TestHeartbeatDeadline(t *testing.T) {
 	require.NoError(t, s.Begin(k.ctx(10*time.Second)))
 	require.Eventually(t, func() bool { return s.State() == txnsession.StateAbortableError }, 10*time.Second, time.Millisecond, "the deadline passes")
 	require.True(t, txnsession.IsAbortable(s.Commit(k.ctx(time.Second))))
+	seen.mu.Lock()
+	require.Positive(t, seen.n, "misses before the deadline are told")
+	seen.mu.Unlock()
 	require.NoError(t, s.Abort(k.ctx(10*time.Second)))
 }
 

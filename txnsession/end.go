@@ -72,7 +72,7 @@ func (s *Session) end(ctx context.Context, op string, call statemachine.Call, co
 	s.mu.Unlock()
 	release, err := s.slot(ctx, call, op)
 	if err != nil {
-		return err
+		return s.joinFailed(op, t, joining, commit, err)
 	}
 	defer release()
 	s.mu.Lock()
@@ -95,6 +95,25 @@ func (s *Session) end(ctx context.Context, op string, call statemachine.Call, co
 	return s.endHolding(ctx, op, t, state, commit)
 }
 
+// joinFailed is the error of a call that waited for another that ends t: what
+// that one has sent is this one's too.
+func (s *Session) joinFailed(op string, t *transaction, joining, commit bool, err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var e *Error
+	if !joining || !errors.As(err, &e) {
+		return err
+	}
+	f := e.facts
+	if t.sentEnd {
+		f = isUnknown
+	}
+	if !commit && !t.wasPrepared {
+		f |= isNotCommitted
+	}
+	return s.errorLocked(op, f, t.sentEnd, e.Err)
+}
+
 // endHolding ends t in the given direction; the slot is held.
 func (s *Session) endHolding(ctx context.Context, op string, t *transaction, state State, commit bool) error {
 	switch {
@@ -109,6 +128,10 @@ func (s *Session) endHolding(ctx context.Context, op string, t *transaction, sta
 		}
 	}
 	s.mu.Lock()
+	if s.state == StateFatalError {
+		defer s.mu.Unlock()
+		return s.stateErrorLocked(op) // a participant's late answer was a fence
+	}
 	worked, resumed := t.worked, s.kind.Resumed
 	s.mu.Unlock()
 	if !worked {
@@ -140,9 +163,12 @@ func (t *transaction) sealedOrEnding() bool {
 func (s *Session) discardFailed(op string, err error) error {
 	s.mu.Lock()
 	defer s.unlock()
+	if s.state == StateFatalError {
+		return s.stateErrorLocked(op)
+	}
 	cause := s.errorLocked(op, isAbortable|isNotCommitted|isNeverSent, false, fmt.Errorf("an abort was cut short: %w", err))
 	s.setState(statemachine.Fail, cause)
-	cause.State = s.state
+	s.restateLocked(cause)
 	return s.errorLocked(op, isAbortable|isNotCommitted|isNeverSent, false, err)
 }
 
@@ -185,7 +211,7 @@ func (s *Session) sendEnd(ctx context.Context, t *transaction, commit bool) tran
 	encoded := func() {
 		s.mu.Lock()
 		if !t.sentEnd {
-			t.sentEnd = true
+			t.sentEnd, t.endCommit = true, commit
 			s.setState(event, nil)
 		}
 		s.unlock()
@@ -208,6 +234,11 @@ func (s *Session) sendEnd(ctx context.Context, t *transaction, commit bool) tran
 	res := s.lane.Do(ctx, call)
 	s.mu.Lock()
 	t.openEnd = t.openEnd || res.Unanswered
+	if res.Unanswered && !t.newRules() {
+		// The transaction may have ended and be followed by another of the
+		// same identity: look again before the next try.
+		t.checked = false
+	}
 	s.mu.Unlock()
 	return res
 }
@@ -271,7 +302,7 @@ func (s *Session) endOpen(op string, t *transaction, commit bool, err error) err
 			// The participants have dropped their work.
 			cause := s.errorLocked(op, isAbortable|f, false, fmt.Errorf("an abort was cut short: %w", err))
 			s.setState(statemachine.Fail, cause)
-			cause.State = s.state
+			s.restateLocked(cause)
 		}
 		if s.state == StateAbortableError {
 			f |= isAbortable
@@ -293,10 +324,10 @@ func (s *Session) notCommitted(op string, t *transaction, err error) error {
 		return s.endResumed(op, t, Aborted, Evidence{Source: "answer", ProducerEpoch: t.ident.epoch, Text: err.Error()}, isNotCommitted, err)
 	}
 	defer s.unlock()
-	t.sentEnd, t.openEnd = false, false // the abort that follows is the next end
+	t.sentEnd, t.endCommit, t.openEnd = false, false, false // the abort that follows is the next end
 	cause := s.errorLocked(op, isNotCommitted|isAbortable, false, err)
 	s.setState(statemachine.Refused, cause)
-	cause.State = s.state
+	s.restateLocked(cause)
 	return s.errorLocked(op, isNotCommitted|isAbortable, false, err)
 }
 

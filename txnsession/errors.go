@@ -158,6 +158,13 @@ func (s *Session) errorLocked(op string, f facts, maybeSent bool, err error) *Er
 	return &Error{Op: op, State: s.state, Allowed: names, MaybeSent: maybeSent, Err: err, facts: f | isJudged}
 }
 
+// restateLocked has e, which caused a change of the state, tell of the state
+// after it. s.mu is held.
+func (s *Session) restateLocked(e *Error) {
+	now := s.errorLocked(e.Op, e.facts, e.MaybeSent, e.Err)
+	e.State, e.Allowed = now.State, now.Allowed
+}
+
 // stateErrorLocked is the error of a call that the state does not allow. It
 // carries the cause of an error state, so that a fenced session answers every
 // call with the same reason. s.mu is held.

@@ -53,6 +53,13 @@ func (s *Session) Initialize(ctx context.Context) error {
 		if err := s.discard(ctx, t); err != nil {
 			return s.fail(op, isNeverSent, false, err)
 		}
+		s.mu.Lock()
+		if s.state != StateAbortableError {
+			defer s.mu.Unlock()
+			return s.stateErrorLocked(op) // a participant's late answer was a fence
+		}
+		s.stopBeatsLocked()
+		s.mu.Unlock()
 	}
 	if err := s.initialize(ctx, op, false); err != nil {
 		return err
@@ -91,8 +98,12 @@ func (s *Session) initializeUnresolved(ctx context.Context, op string, t *transa
 		defer s.mu.Unlock()
 		return s.errorLocked(op, isUnknown, false, err)
 	}
+	if out.Verdict != Open && out.Verdict != Unknown {
+		_ = s.endFound(op, t, out, nil, 0) // known from here on, whatever becomes of the rest
+		return s.initialize(ctx, op, false)
+	}
 	s.mu.Lock()
-	t.found = out
+	t.seenOpen = out.Verdict == Open
 	s.mu.Unlock()
 	if err := s.initialize(ctx, op, false); err != nil {
 		return err
@@ -109,13 +120,13 @@ func (s *Session) concludeInitialized(ctx context.Context, t *transaction) {
 		return
 	}
 	s.mu.Lock()
-	out, sent, ended := t.found, t.sentEnd, t.ended
+	ended, open := t.ended, t.commitOpenLocked() || t.wasPrepared
 	s.mu.Unlock()
+	var out Outcome
 	switch {
 	case ended:
 		return
-	case out.Verdict != Unknown && out.Verdict != Open:
-	case !sent:
+	case !open:
 		out = Outcome{Aborted, Evidence{Source: "answer", ProducerEpoch: t.ident.epoch, Text: "Initialize aborted it"}}
 	default:
 		// Either this has aborted it, or a copy of the end that was still
@@ -182,7 +193,7 @@ func (s *Session) initialize(ctx context.Context, op string, keep bool) error {
 func (s *Session) timedOut(ctx context.Context, held identity) (bumped identity, ok bool) {
 	s.mu.Lock()
 	t := s.txn
-	ours := t != nil && !t.ended && !t.newRules() && t.known && t.ident == held
+	ours := t != nil && !t.ended && !t.newRules() && t.known && t.ident == held && !t.wasPrepared && (!(t.openEnd && t.endCommit) || t.seenOpen)
 	s.mu.Unlock()
 	if !ours {
 		return held, false

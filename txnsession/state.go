@@ -34,7 +34,7 @@ type StateChange struct {
 }
 
 // HookStateChange is called after each transition of a session, in order. It
-// is registered with kgo.WithHooks on the netclient and must be fast; it may
+// is registered with netclient.WithHooks and must be fast; it may
 // read the session but must not call a method of it that blocks.
 type HookStateChange interface {
 	OnStateChange(StateChange)

@@ -34,11 +34,12 @@ type transaction struct {
 	adding      *adding
 	offsets     []*offsetsCall // cut short: Commit waits for their repetition
 	witness     Witness
-	sentEnd     bool    // an EndTxn was written
-	openEnd     bool    // one of them has no answer that decides
-	checked     bool    // a resumed one may be ended
-	wasPrepared bool    // another process may end it
-	found       Outcome // what Initialize has found out before it moved the epoch
+	sentEnd     bool // an EndTxn was written
+	endCommit   bool // and it was a commit
+	openEnd     bool // one of them has no answer that decides
+	seenOpen    bool // the coordinator had it open a moment before InitProducerId
+	checked     bool // a resumed one may be ended
+	wasPrepared bool // another process may end it
 
 	verdict  Verdict
 	evidence Evidence
@@ -61,6 +62,10 @@ func (s *Session) newTransaction(id identity, version int16) *transaction {
 }
 
 func (t *transaction) newRules() bool { return t.version >= 2 }
+
+// commitOpenLocked reports whether a commit of t was written and nothing has
+// decided yet what became of it. s.mu is held.
+func (t *transaction) commitOpenLocked() bool { return t.sentEnd && t.endCommit && !t.ended }
 
 // gateLocked closes the gate: from here on a caller's work is refused. It is
 // idempotent; s.mu is held.

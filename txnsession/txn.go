@@ -126,7 +126,16 @@ func (t *Txn) Wrote(topic string, partition int32, offset int64) {
 // SendOffsets is Session.SendOffsets for a participant: it is also accepted
 // while the participants flush, until the last of them has.
 func (t *Txn) SendOffsets(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset, group GroupMetadata) error {
-	return t.t.s.sendOffsets(ctx, t.t, offsets, group)
+	tx, s := t.t, t.t.s
+	s.mu.Lock()
+	if tx.sealed || tx.ended {
+		defer s.mu.Unlock()
+		return s.stateErrorLocked("send offsets")
+	}
+	tx.calls++ // an end waits for it
+	s.mu.Unlock()
+	defer tx.leave()
+	return s.sendOffsets(ctx, tx, offsets, group)
 }
 
 // Fail reports that a part of the transaction's work has failed, so that it
@@ -173,7 +182,7 @@ func (s *Session) failLocked(op string, key int16, err error) *Error {
 	}
 	cause := s.errorLocked(op, isAbortable|isNotCommitted, false, err)
 	s.setState(statemachine.Fail, cause)
-	cause.State = s.state
+	s.restateLocked(cause)
 	return s.errorLocked(op, isAbortable|isNotCommitted, false, err)
 }
 
@@ -183,7 +192,7 @@ func (s *Session) failLocked(op string, key int16, err error) *Error {
 func (s *Session) killLocked(op string, f facts, err error) *Error {
 	f |= isFatal
 	switch t := s.txn; {
-	case t == nil, t.ended && t.verdict == Aborted, !t.ended && !t.openEnd && !t.wasPrepared:
+	case t == nil, t.ended && t.verdict == Aborted, !t.ended && !t.commitOpenLocked() && !t.wasPrepared:
 		f |= isNotCommitted
 	}
 	cause := s.errorLocked(op, f, false, err)
@@ -193,6 +202,6 @@ func (s *Session) killLocked(op string, f facts, err error) *Error {
 		s.txn.cancel()
 	}
 	s.stopBeatsLocked()
-	cause.State = s.state
+	s.restateLocked(cause)
 	return s.errorLocked(op, f, false, err)
 }
