@@ -146,6 +146,7 @@ func (s *Session) sendOffsets(ctx context.Context, t *transaction, offsets map[s
 			},
 			Code: func(r kmsg.Response) (int16, string) { return r.(*kmsg.AddOffsetsToTxnResponse).ErrorCode, "" },
 		})
+		s.noteOpenWork(t, res)
 		if res.Err != nil {
 			return s.offsetsFailed(t, call, keyAddOffsetsToTxn, res)
 		}
@@ -154,7 +155,9 @@ func (s *Session) sendOffsets(ctx context.Context, t *transaction, offsets map[s
 		s.mu.Unlock()
 		sent = res.Sent
 	}
-	if res := s.commitOffsets(ctx, t, call, group); res.Err != nil {
+	res := s.commitOffsets(ctx, t, call, group)
+	s.noteOpenWork(t, res)
+	if res.Err != nil {
 		res.Sent = res.Sent || sent
 		return s.offsetsFailed(t, call, keyTxnOffsetCommit, res)
 	}
@@ -162,6 +165,14 @@ func (s *Session) sendOffsets(ctx context.Context, t *transaction, offsets map[s
 	defer s.mu.Unlock()
 	t.offsets = slices.DeleteFunc(t.offsets, call.same)
 	return nil
+}
+
+// noteOpenWork notes a request that may still be under way: below
+// transaction.version 2 a late copy would become part of the next transaction.
+func (s *Session) noteOpenWork(t *transaction, res transport.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.openWork = t.openWork || res.Unanswered
 }
 
 // commitOffsets sends TxnOffsetCommit: v5 and later register the group with

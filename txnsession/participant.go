@@ -3,6 +3,7 @@ package txnsession
 import (
 	"context"
 	"errors"
+	"reflect"
 
 	"github.com/ktxn/ktxn/internal/link"
 	"github.com/ktxn/ktxn/internal/statemachine"
@@ -52,7 +53,7 @@ func (s *Session) Enlist(p Participant, phase Phase) (*Txn, error) {
 func (s *Session) enlist(ctx context.Context, p Participant, phase Phase) (*Txn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p == nil || phase >= numPhases {
+	if p == nil || phase >= numPhases || !reflect.TypeOf(p).Comparable() {
 		return nil, s.errorLocked("enlist", isNeverSent, false, errors.New("nil participant or unknown phase"))
 	}
 	t := s.txn
@@ -100,7 +101,17 @@ func (s *Session) flush(ctx context.Context, op string, t *transaction) error {
 		}
 	}
 
-	s.mu.Lock()
+	// Work that a participant has begun and not waited for.
+	for {
+		if err := t.quiet(ctx); err != nil {
+			return s.flushFailed(ctx, op, err)
+		}
+		s.mu.Lock()
+		if t.calls == 0 {
+			break
+		}
+		s.mu.Unlock()
+	}
 	defer s.mu.Unlock()
 	switch {
 	case s.state != StateInTransaction:
@@ -150,7 +161,7 @@ func (s *Session) flushFailed(ctx context.Context, op string, err error) error {
 	if s.state != StateInTransaction {
 		return s.stateErrorLocked(op)
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
 		return s.errorLocked(op, isNeverSent, false, errors.Join(context.Cause(ctx), err))
 	}
 	s.setState(statemachine.Fail, err)

@@ -179,14 +179,12 @@ func (s *Session) addBatch(t *transaction, batch map[partition][]chan error) map
 		Code: addPartitionsCode,
 	})
 	errs := make(map[partition]error, len(batch))
+	s.noteOpenWork(t, res)
 	if res.Err == nil {
 		return errs
 	}
 	s.mu.Lock()
 	defer s.unlock()
-	if res.Unanswered {
-		t.openWork = true
-	}
 	refused := make(map[partition]int16)
 	if resp, ok := res.Resp.(*kmsg.AddPartitionsToTxnResponse); ok {
 		for _, rt := range resp.Topics {
