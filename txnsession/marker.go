@@ -15,8 +15,9 @@ import (
 )
 
 var (
-	errNoWitness = errors.New("no record of the transaction is known by which its marker could be found")
-	errNoMarker  = errors.New("the witness's partition has no marker of the transaction up to its end")
+	errNoWitness   = errors.New("no record of the transaction is known by which its marker could be found")
+	errWitnessGone = errors.New("the witness is not there any more: what follows may belong to another transaction")
+	errNoMarker    = errors.New("the witness's partition has no marker of the transaction up to its end")
 )
 
 const (
@@ -29,26 +30,30 @@ const (
 // its witness. The epoch is not compared: the coordinator may have bumped it.
 func (s *Session) findMarker(ctx context.Context, t *transaction) (Outcome, error) {
 	s.mu.Lock()
-	w, id := t.witness, t.ident.id
+	w, id, epoch := t.witness, t.ident.id, t.ident.epoch
 	if w.Topic == "" {
 		w = t.from.Witness
 	}
 	if t.from.TransactionalID != "" {
-		id = t.from.ProducerID
+		id, epoch = t.from.ProducerID, t.from.ProducerEpoch
 	}
 	s.mu.Unlock()
 	if w.Topic == "" {
 		return Outcome{}, errNoWitness
 	}
-	offset, began := w.Offset, time.Now()
+	offset, began, seen := w.Offset, time.Now(), false
 	for {
 		fp, next, err := s.fetchMarkers(ctx, w, offset)
 		if err != nil {
 			return Outcome{}, fmt.Errorf("reading the markers of %s partition %d from offset %d: %w", w.Topic, w.Partition, offset, err)
 		}
 		for _, r := range fp.Records {
+			seen = seen || r.Offset == w.Offset && !r.Attrs.IsControl() && r.ProducerID == id && r.ProducerEpoch == epoch
 			if !r.Attrs.IsControl() || r.ProducerID != id || r.Offset < w.Offset || len(r.Key) < 4 {
 				continue
+			}
+			if !seen {
+				return Outcome{}, errWitnessGone
 			}
 			out := Outcome{Aborted, Evidence{
 				Source: "marker", Topic: w.Topic, Partition: w.Partition, Offset: r.Offset,

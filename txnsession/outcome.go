@@ -158,7 +158,7 @@ func (s *Session) interpret(t *transaction, st kmsg.DescribeTransactionsResponse
 		return Outcome{Open, ev}
 	case commit && (t.newRules() && next || oldRules):
 		return Outcome{Committed, ev}
-	case abort && (next || oldRules):
+	case abort && (oldRules || next && (t.newRules() || s.timeoutIsProof(t, st))):
 		return Outcome{Aborted, ev}
 	case st.State == "Empty" && t.newRules() && sameEpoch && t.prepared() && !t.hasWitness():
 		return Outcome{Nothing, ev}
@@ -175,4 +175,17 @@ func (s *Session) coordinatorKnows(t *transaction, st kmsg.DescribeTransactionsR
 		return t.from.StartMillis != 0 && st.StartTimestamp == t.from.StartMillis
 	}
 	return t.known
+}
+
+// timeoutIsProof reports whether, under the old rules, an abort at the next epoch
+// is the coordinator's own abort of t. Another owner that found t open has moved
+// the epoch twice; but one that came after t was committed has moved it once, and
+// an abort of its own looks the same.
+func (s *Session) timeoutIsProof(t *transaction, st kmsg.DescribeTransactionsResponseTransactionState) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kind.Resumed || t.wasPrepared {
+		return t.from.StartMillis != 0 && st.StartTimestamp == t.from.StartMillis
+	}
+	return t.known && !(t.openEnd && t.endCommit)
 }

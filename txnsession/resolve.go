@@ -37,7 +37,7 @@ func (s *Session) endRefused(ctx context.Context, op string, t *transaction, com
 		return s.endFound(op, t, out, nil, 0)
 	case out.Verdict == Committed:
 		return s.endFound(op, t, out, errors.Join(errElsewhere, res.Err), 0)
-	case out.Verdict == Open, out.Verdict == Unknown && t.prepared():
+	case out.Verdict == Open, out.Verdict == Unknown && (t.prepared() || commit && t.open()):
 		return s.endOpen(op, t, commit, res.Err)
 	case commit:
 		return s.notCommitted(op, t, res.Err)
@@ -53,7 +53,10 @@ func (s *Session) endRefused(ctx context.Context, op string, t *transaction, com
 // fenced off and to the repetition of one that succeeded before another owner
 // came.
 func (s *Session) endFenced(ctx context.Context, op string, t *transaction, commit bool, res transport.Result) error {
-	out, _ := s.inquire(ctx, t)
+	out, qerr := s.inquire(ctx, t)
+	if qerr != nil {
+		return s.endOpen(op, t, commit, errors.Join(res.Err, qerr))
+	}
 	if s.kind.Resumed {
 		switch {
 		case out.Verdict == Committed && commit, out.Verdict == Aborted && !commit:
@@ -106,6 +109,9 @@ func (s *Session) endForgotten(ctx context.Context, op string, t *transaction, c
 			_ = s.kill(op, isNotCommitted, res.Err) // the error told is endFound's
 		}
 		return s.endFound(op, t, out, res.Err, isNotCommitted|isFatal)
+	}
+	if ctx.Err() != nil {
+		return s.endOpen(op, t, commit, errors.Join(res.Err, err))
 	}
 	lost := fmt.Errorf("%w: %w", ErrOutcomeLost, res.Err)
 	e := s.kill(op, isUnknown, lost)
