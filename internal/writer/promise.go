@@ -135,6 +135,10 @@ func (w *Writer) delivered(o *outcome) {
 		o.run.open -= n
 	}
 	w.admit()
+	if w.relieved != nil && !w.backlogged() {
+		close(w.relieved)
+		w.relieved = nil
+	}
 	w.wakeFlushers()
 	w.unlock()
 	for _, done := range w.synced {
@@ -214,21 +218,27 @@ func (w *Writer) relief(ctx context.Context) {
 		w.unlock()
 		return
 	}
-	turn := w.turn.Load()
+	if w.relieved == nil {
+		w.relieved = make(chan struct{})
+	}
+	relieved, turn := w.relieved, w.turn.Load()
 	w.unlock()
+	grace := time.NewTimer(promiseGrace)
+	defer grace.Stop()
 	for {
-		pause := time.NewTimer(promiseGrace)
 		select {
-		case <-ctx.Done():
-			pause.Stop()
+		case <-relieved:
 			return
-		case <-pause.C:
+		case <-ctx.Done():
+			return
+		case <-grace.C:
 		}
 		w.mu.Lock()
-		over := !w.backlogged() || w.delivering && turn == w.turn.Load()
+		own := w.delivering && turn == w.turn.Load() // it may be that promise's own
 		w.unlock()
-		if over {
+		if own {
 			return
 		}
+		grace.Reset(promiseGrace)
 	}
 }

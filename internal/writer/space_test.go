@@ -141,8 +141,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	})
 }
 
-// Nobody overtakes those who wait, though there would be room for less; when one
-// gives up the next may fit.
+// Nobody overtakes those who wait, though there would be room for less.
 func TestSmallRecordsDoNotOvertakeLargeOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, hold := stalled(t, 100, func(_ *rig, o *writer.Options) { o.MaxBufferedBytes = 10 })
@@ -166,20 +165,6 @@ func TestSmallRecordsDoNotOvertakeLargeOnes(t *testing.T) {
 		require.True(t, small.Load(), "refused, since the transaction has failed")
 		close(hold)
 		require.NoError(t, r.session.abort(bg, tx))
-	})
-	synctest.Test(t, func(t *testing.T) {
-		// A source of another transaction's end does not fail the ones behind.
-		r, hold := stalled(t, 100, func(_ *rig, o *writer.Options) { o.MaxBufferedBytes = 10 })
-		tx := r.session.begin()
-		var p promised
-		r.produce(&p, 0, "0123456")
-		for _, v := range []string{"abcdefgh", "ij", "kl"} {
-			go r.produce(&p, 0, v)
-			synctest.Wait()
-		}
-		close(hold)
-		require.NoError(t, r.session.commit(bg, tx))
-		require.Equal(t, []string{"0123456", "abcdefgh", "ij", "kl"}, r.lane.values("t", 0))
 	})
 }
 

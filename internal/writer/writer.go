@@ -65,6 +65,7 @@ type Writer struct {
 
 	outcomes   []*outcome
 	delivering bool            // deliver runs
+	relieved   chan struct{}   // closed when there are no longer too many outcomes
 	synced     []chan struct{} // deliver's own: calls to let go after this outcome
 
 	jobs    []*batch
