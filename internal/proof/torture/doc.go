@@ -1,6 +1,7 @@
 // Package torture runs sessions on a Kafka of three nodes while one node after
-// another is killed and comes back, and holds what the sessions were told
-// against what strangers read in the end:
+// another is killed and comes back and the network cuts, delays and repeats
+// requests, and holds what the sessions were told against what strangers read in
+// the end:
 //
 //   - the records of every transaction whose Commit returned nil are there,
 //     each once and in order in its partition;

@@ -12,6 +12,7 @@ type Report struct {
 	Seed     uint64
 	Duration time.Duration
 	Kills    int
+	Faults   int // of the network, that a request met
 
 	Transactions int // that were begun and had a record
 	Committed    int // Commit returned nil, or Outcome said so
@@ -38,7 +39,7 @@ type Report struct {
 // String is the report for people.
 func (r Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v, %d kills, seed %d\n", r.Duration, r.Kills, r.Seed)
+	fmt.Fprintf(&b, "%v, %d kills, %d requests broken by the network, seed %d\n", r.Duration, r.Kills, r.Faults, r.Seed)
 	fmt.Fprintf(&b, "transactions %d: committed %d, aborted %d, refused %d, undecided %d\n",
 		r.Transactions, r.Committed, r.Aborted, r.Refused, r.Undecided)
 	fmt.Fprintf(&b, "  with offsets %d, ended by a committer elsewhere %d\n", r.Offsets, r.Prepared)

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ktxn/ktxn/internal/faultnet"
 	"github.com/ktxn/ktxn/internal/kafkatest"
 	"github.com/ktxn/ktxn/netclient"
 )
@@ -21,7 +22,10 @@ import (
 type Config struct {
 	Duration  time.Duration // until the last transaction begins; 3 minutes
 	KillEvery time.Duration // from one kill to the next at the earliest; 20 s
-	Sessions  int           // 4
+	// FaultEvery is the time from one fault of the network to the next; 200 ms.
+	// Less than 0: none.
+	FaultEvery time.Duration
+	Sessions   int // 4
 	// Pace is the least time from one transaction of a session to the next,
 	// which bounds the memory of a long run; 10 ms.
 	Pace time.Duration
@@ -37,6 +41,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.KillEvery <= 0 {
 		c.KillEvery = 20 * time.Second
+	}
+	if c.FaultEvery == 0 {
+		c.FaultEvery = 200 * time.Millisecond
 	}
 	if c.Sessions <= 0 {
 		c.Sessions = 4
@@ -63,6 +70,7 @@ const (
 type run struct {
 	cfg   Config
 	c     *kafkatest.Cluster
+	net   *faultnet.Net // the sessions' way to the cluster
 	topic string
 	group string // prefix of the sessions' groups
 
@@ -75,19 +83,20 @@ type run struct {
 // be finished. The report is valid in both cases. ctx ends the run early.
 func Run(ctx context.Context, c *kafkatest.Cluster, cfg Config) (Report, error) {
 	cfg = cfg.withDefaults()
-	r := &run{cfg: cfg, c: c, report: Report{Seed: cfg.Seed, Duration: cfg.Duration}}
+	r := &run{cfg: cfg, c: c, net: faultnet.New(), report: Report{Seed: cfg.Seed, Duration: cfg.Duration}}
 	name := fmt.Sprintf("torture-%x", rand.Uint64())
 	r.topic, r.group = name, name+"-group-"
 	if err := c.CreateTopic(ctx, r.topic, partitions); err != nil {
 		return r.report, err
 	}
+	defer r.net.Close()
 	// The sessions share one client; the committer, as elsewhere, has its own.
-	shared, err := netclient.New(kgo.SeedBrokers(c.Seeds()...))
+	shared, err := netclient.New(kgo.SeedBrokers(c.Seeds()...), kgo.Dialer(r.net.Dial))
 	if err != nil {
 		return r.report, err
 	}
 	defer shared.Close()
-	elsewhere, err := netclient.New(kgo.SeedBrokers(c.Seeds()...))
+	elsewhere, err := netclient.New(kgo.SeedBrokers(c.Seeds()...), kgo.Dialer(r.net.Dial))
 	if err != nil {
 		return r.report, err
 	}
@@ -103,6 +112,9 @@ func Run(ctx context.Context, c *kafkatest.Cluster, cfg Config) (Report, error) 
 		work.Go(func() error { return w.run(ctx, until) })
 	}
 	work.Go(func() error { return r.killer(ctx, until) })
+	if cfg.FaultEvery > 0 {
+		work.Go(func() error { return r.network(until) })
+	}
 	if err := work.Wait(); err != nil {
 		return r.report, err
 	}

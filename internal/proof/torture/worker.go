@@ -3,6 +3,7 @@ package torture
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -119,8 +120,8 @@ func (w *worker) rest(ctx context.Context) {
 
 // budget bounds a call: mostly by enough time, now and then by next to none.
 func (w *worker) budget(ctx context.Context) (context.Context, context.CancelFunc) {
-	if w.rng.IntN(6) == 0 {
-		return context.WithTimeout(ctx, time.Duration(w.rng.IntN(20_000))*time.Microsecond)
+	if w.rng.IntN(4) == 0 { // 64 µs to 66 ms, small ones as often as large ones
+		return context.WithTimeout(ctx, time.Duration(64*math.Pow(2, 10*w.rng.Float64()))*time.Microsecond)
 	}
 	return context.WithTimeout(ctx, callTime)
 }

@@ -1,6 +1,7 @@
 // Command torture runs transactions on a Kafka of three nodes while the nodes
-// are killed one after the other, and then holds what the sessions were told
-// against what kgo and Java's console consumer read. See package torture.
+// are killed one after the other and the network breaks, and then holds what the
+// sessions were told against what kgo and Java's console consumer read. See
+// package torture.
 //
 //	go run ./internal/proof/cmd/torture -duration 3m
 //
@@ -33,6 +34,7 @@ func command(ctx context.Context, args []string) int {
 	fs := flag.NewFlagSet("torture", flag.ContinueOnError)
 	fs.DurationVar(&cfg.Duration, "duration", 3*time.Minute, "until the last transaction begins")
 	fs.DurationVar(&cfg.KillEvery, "kill", 20*time.Second, "from one kill to the next")
+	fs.DurationVar(&cfg.FaultEvery, "faults", 200*time.Millisecond, "from one fault of the network to the next; -1s: none")
 	fs.IntVar(&cfg.Sessions, "sessions", 4, "sessions at work")
 	fs.DurationVar(&cfg.Pace, "pace", 10*time.Millisecond, "least time from one transaction of a session to the next")
 	fs.Uint64Var(&cfg.Seed, "seed", 0, "of what is chosen at random; 0: any")
