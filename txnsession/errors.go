@@ -97,14 +97,21 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // known returns the facts; those of an error that another package built are
-// read from the broker's code that it carries.
+// read from the broker's code that it carries, else from the state.
 func (e *Error) known() facts {
 	if e.facts != 0 {
 		return e.facts
 	}
 	var ke *kerr.Error
 	if !errors.As(e.Err, &ke) {
-		return 0
+		switch e.State {
+		case StateAbortableError:
+			return isAbortable
+		case StateFatalError:
+			return isFatal
+		default:
+			return 0
+		}
 	}
 	switch transport.Classify(keyProduce, ke.Code) {
 	case transport.ClassFenced:

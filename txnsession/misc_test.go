@@ -149,6 +149,16 @@ func TestErrorSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// Without a broker's code the state tells.
+func TestErrorOfAnotherPackageByItsState(t *testing.T) {
+	lost := func(s txnsession.State) error {
+		return &txnsession.Error{Op: "produce", State: s, Err: kgo.ErrRecordTimeout}
+	}
+	require.True(t, txnsession.IsAbortable(lost(txnsession.StateAbortableError)))
+	require.True(t, txnsession.IsFatal(lost(txnsession.StateFatalError)))
+	require.False(t, txnsession.IsAbortable(lost(txnsession.StateInTransaction)))
+}
+
 func TestAddPartitions(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		k := backend{old: old}.kit(t)
