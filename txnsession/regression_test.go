@@ -205,7 +205,7 @@ func TestFlushErrorBesideAnEndedContext(t *testing.T) {
 	require.Error(t, err, "committed although a participant's flush had failed")
 }
 
-type valueParticipant struct{ f []int }
+type valueParticipant [1]func()
 
 func (valueParticipant) Flush(context.Context) error   { return nil }
 func (valueParticipant) Discard(context.Context) error { return nil }

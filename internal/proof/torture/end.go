@@ -9,7 +9,7 @@ import (
 // told notes what a call has said of t. Nothing it says later may contradict it.
 func (w *worker) told(t *txn, v verdict) {
 	if t.verdict != undecided && t.verdict != v {
-		w.r.violated("session %d transaction %d: told that it is %s after it was %s", w.number, len(w.ledger.txns)-1, v, t.verdict)
+		w.r.violatedf("session %d transaction %d: told that it is %s after it was %s", w.number, len(w.ledger.txns)-1, v, t.verdict)
 	}
 	t.verdict = v
 }
@@ -41,7 +41,7 @@ func (w *worker) commit(ctx context.Context, t *txn) {
 				return
 			}
 		default:
-			w.r.violated("session %d: Commit does not say what is known: %v", w.number, err)
+			w.r.violatedf("session %d: Commit does not say what is known: %v", w.number, err)
 			return
 		}
 		w.rest(ctx)
@@ -54,7 +54,7 @@ func (w *worker) abort(ctx context.Context, t *txn) {
 	bounded, done := w.budget(ctx)
 	defer done()
 	if err := w.s.Abort(bounded); err != nil && !txnsession.IsNotCommitted(err) {
-		w.r.violated("session %d: Abort leaves open whether it is committed: %v", w.number, err)
+		w.r.violatedf("session %d: Abort leaves open whether it is committed: %v", w.number, err)
 	}
 	w.told(t, aborted)
 }
@@ -76,7 +76,7 @@ func (w *worker) prepare(ctx context.Context, t *txn) {
 	w.r.count(func(p *Report) { p.Prepared++ })
 	c, err := txnsession.ResumePrepared(w.elsewhere, stored)
 	if err != nil {
-		w.r.violated("session %d: ResumePrepared: %v", w.number, err)
+		w.r.violatedf("session %d: ResumePrepared: %v", w.number, err)
 		return
 	}
 	bounded, done = w.budget(ctx)
@@ -112,8 +112,8 @@ func (w *worker) look(ctx context.Context, t *txn) (done bool) {
 		cancel()
 		for err != nil && w.s.State() == txnsession.StateUninitialized && ctx.Err() == nil {
 			w.rest(ctx)
-			bounded, cancel = context.WithTimeout(ctx, callTime)
-			err = w.s.Initialize(bounded)
+			again, cancel := context.WithTimeout(ctx, callTime)
+			err = w.s.Initialize(again)
 			cancel()
 		}
 		if w.s.State() == txnsession.StateCommitting {

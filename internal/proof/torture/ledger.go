@@ -62,7 +62,7 @@ func (l *ledger) offsets() []int64 {
 		}
 		switch t.verdict {
 		case committed:
-			may = []int64{int64(i + 1)}
+			may = append(may[:0], int64(i+1))
 		case undecided:
 			may = append(may, int64(i+1))
 		}

@@ -170,8 +170,8 @@ func (r *run) count(change func(*Report)) {
 	change(&r.report)
 }
 
-// violated notes a broken promise.
-func (r *run) violated(format string, args ...any) {
+// violatedf notes a broken promise.
+func (r *run) violatedf(format string, args ...any) {
 	v := fmt.Sprintf(format, args...)
 	r.cfg.Log("VIOLATED: %s", v)
 	r.count(func(p *Report) {
@@ -196,7 +196,7 @@ func (r *run) judge(ctx context.Context, workers []*worker) error {
 		ledgers[i] = &w.ledger
 	}
 	for _, v := range compare(ledgers, recs) {
-		r.violated("%s", v)
+		r.violatedf("%s", v)
 	}
 	for _, w := range workers {
 		got, err := committedOffset(ctx, r.c, w.group, r.topic)
@@ -204,7 +204,7 @@ func (r *run) judge(ctx context.Context, workers []*worker) error {
 			return err
 		}
 		if may := w.ledger.offsets(); !slices.Contains(may, got) {
-			r.violated("group %s has committed %d, which is none of %v", w.group, got, may)
+			r.violatedf("group %s has committed %d, which is none of %v", w.group, got, may)
 		}
 	}
 	lines, err := kafkatest.ConsoleConsume(ctx, r.c, r.topic)
@@ -218,7 +218,7 @@ func (r *run) judge(ctx context.Context, workers []*worker) error {
 	slices.Sort(values)
 	slices.Sort(lines)
 	if !slices.Equal(values, lines) {
-		r.violated("Java's console consumer reads %d records that are not the %d that kgo reads", len(lines), len(values))
+		r.violatedf("Java's console consumer reads %d records that are not the %d that kgo reads", len(lines), len(values))
 	}
 	return nil
 }
