@@ -90,6 +90,8 @@ func TestB05_B14_B30_DefiniteRefusals(t *testing.T) {
 				require.ErrorIs(t, err, code)
 				require.True(t, txnsession.IsAbortable(err), "%v", err)
 				require.True(t, txnsession.IsNotCommitted(err), "%v", err)
+				// A Commit that finds the transaction failed does not flush.
+				require.NoError(t, p.Flush(k.ctx()))
 				bad.require(t, 1, code)
 				require.Equal(t, txnsession.StateAbortableError, s.State())
 				require.Positive(t, inj.Hits())
