@@ -74,3 +74,24 @@ func TestASessionPreparesAndFlinkCommits(t *testing.T) {
 	require.NoError(t, s.Commit(k.ctx()))
 	require.Equal(t, append(want, "third"), values(k.committed()))
 }
+
+// Below transaction.version 2 the triple does not name one transaction: it is
+// refused without a request unless the caller takes that on.
+func TestJavaBeginsUnderOldRules(t *testing.T) {
+	k := onReal(t, kafkatest.OldRules(), 1)
+	nc := k.client()
+	open, err := kafkatest.JavaOpenTxn(k.ctx(), k.real, kafkatest.UniqueID(t), k.topic, 3)
+	require.NoError(t, err)
+	s, err := txnsession.Resume(nc, open.TransactionalID, open.ProducerID, open.Epoch)
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Commit(k.ctx()), txnsession.ErrTransactionVersion)
+	require.Equal(t, txnsession.StatePrepared, s.State())
+	require.NoError(t, s.Close(k.ctx()))
+	require.Zero(t, k.requests(kmsg.EndTxn))
+	require.Empty(t, k.committed())
+
+	s, err = txnsession.Resume(nc, open.TransactionalID, open.ProducerID, open.Epoch, txnsession.AllowResumeOldRules())
+	require.NoError(t, err)
+	require.NoError(t, s.Commit(k.ctx()))
+	require.Equal(t, numbered("java-", 3), values(k.committed()))
+}

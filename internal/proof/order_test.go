@@ -104,10 +104,12 @@ func TestEndTxnDoesNotWaitBehindAThrottledProducer(t *testing.T) {
 	a, b := k.pair(nc)
 	k.quota(id, 1000)
 	p := k.producer(b, kgo.ProducerBatchCompression(kgo.NoCompression()))
-	require.NoError(t, p.ProduceSync(k.ctx(), record(0, string(make([]byte, 100_000)))).FirstErr())
-	resp, err := k.last(kmsg.Produce, "").DecodeAnswer()
-	require.NoError(t, err)
-	require.Positive(t, resp.(*kmsg.ProduceResponse).ThrottleMillis)
+	for throttle := int32(0); throttle == 0; { // the quota takes a moment to be known
+		require.NoError(t, p.ProduceSync(k.ctx(), record(0, string(make([]byte, 100_000)))).FirstErr())
+		resp, err := k.last(kmsg.Produce, "").DecodeAnswer()
+		require.NoError(t, err)
+		throttle = resp.(*kmsg.ProduceResponse).ThrottleMillis
+	}
 	done := make(chan error, 1)
 	p.Produce(k.ctx(), record(0, "throttled"), func(_ *kgo.Record, err error) { done <- err })
 
