@@ -2,6 +2,8 @@ package proof_test
 
 import (
 	"context"
+	"net"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/ktxn/ktxn/internal/faultnet"
 	"github.com/ktxn/ktxn/internal/kafkatest"
+	"github.com/ktxn/ktxn/internal/link"
 	"github.com/ktxn/ktxn/internal/wire"
 	"github.com/ktxn/ktxn/netclient"
 	"github.com/ktxn/ktxn/txnsession"
@@ -113,7 +116,11 @@ func TestEndTxnDoesNotWaitBehindAThrottledProducer(t *testing.T) {
 	done := make(chan error, 1)
 	p.Produce(k.ctx(), record(0, "throttled"), func(_ *kgo.Record, err error) { done <- err })
 
+	// Several, so that the throttled request has surely got as far as it can.
 	require.NoError(t, a.Commit(k.ctx()))
+	for range 20 {
+		k.commitOffsets(a)
+	}
 	select {
 	case err := <-done:
 		require.Fail(t, "the producer was not held back", "%v", err)
@@ -121,6 +128,51 @@ func TestEndTxnDoesNotWaitBehindAThrottledProducer(t *testing.T) {
 	}
 	nc.Close() // or b's record is waited for
 	require.Error(t, <-done)
+}
+
+// commitOffsets commits a transaction that has a group's offset and no record.
+func (k *kit) commitOffsets(s *txnsession.Session) {
+	k.t.Helper()
+	require.NoError(k.t, s.Begin(k.ctx()))
+	require.NoError(k.t, s.SendOffsets(k.ctx(), map[string]map[int32]kgo.EpochOffset{
+		k.topic: {0: {Epoch: -1, Offset: 1}},
+	}, txnsession.Unfenced(s.TransactionalID())))
+	require.NoError(k.t, s.Commit(k.ctx()))
+}
+
+// The connection that Produce is to take does not come about.
+func TestEndTxnDoesNotWaitBehindTheDialOfAProducer(t *testing.T) {
+	both(t, 1, func(k *kit) {
+		t := k.t
+		dials := make(chan chan struct{}, 1) // each dial waits until its channel is closed
+		var holding atomic.Bool
+		k.net = newNet(t, faultnet.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if holding.Load() {
+				goOn := make(chan struct{})
+				dials <- goOn
+				<-goOn
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}))
+		nc := k.oneOfEach()
+		a, b := k.ready(nc), k.ready(nc)
+		k.commitOffsets(a) // all that a needs is connected
+		require.NoError(t, b.Begin(k.ctx()))
+		_, err := link.Transport(nc).Topic(k.ctx(), k.topic) // and what b needs, but for Produce
+		require.NoError(t, err)
+
+		holding.Store(true)
+		k.producer(b).Produce(k.ctx(), record(0, "b"), nil)
+		goOn := <-dials
+		for range 5 {
+			k.commitOffsets(a)
+		}
+		require.Zero(t, k.requests(kmsg.Produce))
+		holding.Store(false)
+		close(goOn)
+		require.NoError(t, b.Commit(k.ctx()))
+		require.Equal(t, []string{"b"}, values(k.committed()))
+	})
 }
 
 // quota limits what a client id may produce, in bytes a second.
